@@ -1,0 +1,47 @@
+/* Memory with one lifetime: allocated piece by piece, freed at once.
+ *
+ * An arena never moves what it gave out. A failed allocation makes it sticky-failed: later ones
+ * give NULL too, and a verb checks cf_arena_ok once at its end. `limit` bounds the bytes held
+ * (0: no bound), so that a small hostile input cannot take much memory.
+ */
+#ifndef CF_ARENA_H
+#define CF_ARENA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+
+typedef struct cf_arena {
+    struct cf_block *head;
+    size_t used, held, limit;
+    bool failed, over;
+} cf_arena;
+
+void cf_arena_init(cf_arena *arena, size_t limit);
+void cf_arena_free(cf_arena *arena);
+
+/* size bytes aligned to 16, not cleared; NULL when it failed. size 0 gives a valid pointer. */
+void *cf_alloc(cf_arena *arena, size_t size);
+/* count * size bytes, cleared; NULL when that overflows or fails. */
+void *cf_calloc(cf_arena *arena, size_t count, size_t size);
+/* A copy with a NUL behind it; text may hold NULs. */
+char *cf_strndup(cf_arena *arena, const char *text, size_t length);
+void *cf_memdup(cf_arena *arena, const void *bytes, size_t size);
+
+/* False with E_LIMIT (limit) or E_MEMORY (malloc) if any allocation failed. */
+bool cf_arena_ok(const cf_arena *arena, cf_err *err);
+
+#define CF_NEW(arena, type)         ((type *)cf_calloc((arena), 1, sizeof(type)))
+#define CF_NEWS(arena, type, count) ((type *)cf_calloc((arena), (count), sizeof(type)))
+
+/* Room for one more in a growing array that lives in an arena; the old copy stays behind, so that
+ * growth costs at most twice the final size. *items, *cap as before on failure, then false. */
+bool cf_grow(cf_arena *arena, void **items, size_t count, size_t *cap, size_t size);
+
+#define CF_PUSH(arena, list, count, cap)                                                           \
+    (cf_grow((arena), (void **)&(list), (count), &(cap), sizeof *(list)) ? &(list)[(count)++]      \
+                                                                         : NULL)
+
+#endif

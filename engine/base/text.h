@@ -1,0 +1,35 @@
+/* A growing run of text (heap memory), and what every printer of foreign text needs. */
+#ifndef CF_TEXT_H
+#define CF_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "err.h"
+
+typedef struct cf_text {
+    char *at; /* NUL-terminated once anything was added, else NULL */
+    size_t size, cap;
+    bool failed; /* sticky: out of memory */
+} cf_text;
+
+void cf_text_free(cf_text *text);
+void cf_text_add(cf_text *text, const void *bytes, size_t size);
+void cf_text_str(cf_text *text, const char *s);
+void cf_text_printf(cf_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Text from a file, for a person: control characters and broken UTF-8 as \xNN, newline as \n. */
+void cf_text_shown(cf_text *text, const char *s, size_t size);
+/* A JSON string with its quotes. Valid UTF-8 is passed on, control characters are escaped. */
+void cf_text_json(cf_text *text, const char *s, size_t size);
+/* "1.5 GiB", "312 B": for people; exact sizes go into JSON. */
+void cf_text_size(cf_text *text, uint64_t bytes);
+bool cf_text_ok(const cf_text *text, cf_err *err);
+
+/* Is it UTF-8 without surrogates and overlong forms? The offset of the first bad byte, or size. */
+size_t cf_utf8_valid(const char *s, size_t size);
+
+/* Levenshtein's distance, capped at 99: for "did you mean". */
+int cf_text_distance(const char *a, const char *b);
+
+#endif
