@@ -1,0 +1,114 @@
+/* Private to the pickle reader: the machine's state, and what a call folds into.
+ *
+ * pickle.c runs the opcodes; pickle_build.c decides what REDUCE, NEWOBJ and BUILD mean;
+ * pickle_torch.c and pickle_numpy.c know the rebuild functions of those two; globals.c knows names.
+ */
+#ifndef CF_PICKLE_VM_H
+#define CF_PICKLE_VM_H
+
+#include "pickle.h"
+
+/* What calling a name gives. */
+typedef enum cf_model {
+    CF_CALL_OBJECT, /* an object of that class with its arguments */
+    CF_CALL_DICT,
+    CF_CALL_LIST,
+    CF_CALL_TUPLE,
+    CF_CALL_SET,
+    CF_CALL_BYTES,
+    CF_CALL_ENCODE,
+    CF_CALL_COMPLEX,
+    CF_CALL_PATH,
+    CF_CALL_GETATTR,
+    CF_CALL_GETITEM,
+    CF_CALL_TYPE,
+    CF_CALL_RECONSTRUCTOR,
+    CF_CALL_NEWOBJ,
+    CF_CALL_FIRST, /* its first argument: TorchScript's tags */
+    CF_CALL_TENSOR,
+    CF_CALL_TENSOR_V3,
+    CF_CALL_META,
+    CF_CALL_PARAMETER,
+    CF_CALL_FROM_TYPE,
+    CF_CALL_WRAPPER,
+    CF_CALL_LAYOUT,
+    CF_CALL_ARRAY,
+    CF_CALL_FROMBUFFER,
+    CF_CALL_SCALAR
+} cf_model;
+
+/* Every class and global of a tree that the machine made is one of these. */
+typedef struct cf_name {
+    cf_global global;
+    cf_model model;
+} cf_name;
+
+typedef struct cf_vm {
+    cf_pickle *p;
+    const uint8_t *bytes;
+    size_t size, at; /* at: the next byte */
+    size_t end;      /* of the frame, or of the bytes outside frames */
+    bool framed;
+    cf_node **stack;
+    size_t count, cap;
+    size_t *marks; /* heights of the stack */
+    size_t mark_count, mark_cap;
+    cf_node **memo;
+    size_t memo_cap, memo_count;
+    size_t steps; /* opcodes read */
+    size_t spent; /* see cf_vm_spend */
+    cf_node *none, *no, *yes, *unit, *small[256];
+} cf_vm;
+
+/* False with the arenas' error: for a node that could not be made. */
+bool cf_vm_memory(const cf_vm *vm, cf_err *err);
+
+/* What is copied, not read, is charged: `size` bytes or items. One pickle may copy no more than 64
+ * times its own size (paths share their folders' names), so that a value that is copied again and
+ * again cannot fill the memory. E_LIMIT. */
+bool cf_vm_spend(cf_vm *vm, size_t size, cf_err *err);
+
+/* NULL: the node could not be made. */
+bool cf_vm_push(cf_vm *vm, cf_node *node, cf_err *err);
+/* The next n bytes. E_TRUNCATED, E_FRAME. */
+bool cf_vm_take(cf_vm *vm, uint64_t n, const uint8_t **out, cf_err *err);
+/* An unsigned little-endian number of `width` bytes. */
+bool cf_vm_number(cf_vm *vm, int width, uint64_t *out, cf_err *err);
+/* What an opcode with a value, or with a length of `width` bytes and that many bytes, pushes. */
+bool cf_vm_push_int(cf_vm *vm, int64_t value, cf_err *err);
+bool cf_vm_push_long(cf_vm *vm, int width, cf_err *err);
+bool cf_vm_push_float(cf_vm *vm, cf_err *err);
+bool cf_vm_push_text(cf_vm *vm, int width, cf_kind kind, cf_err *err);
+bool cf_vm_push_old_text(cf_vm *vm, int width, cf_err *err);
+
+/* The node of a name: a global, or a dtype. E_GLOBAL_DENIED. */
+bool cf_vm_global(cf_vm *vm, const char *module, const char *name, cf_node **out, cf_err *err);
+
+/* Whose module it is. */
+typedef enum cf_family { CF_PYTHON, CF_TORCH, CF_NUMPY, CF_OTHERS } cf_family;
+cf_family cf_name_family(const char *module);
+/* cf_global_trust, and what a call gives. */
+cf_trust cf_name_find(const char *module, const char *name, cf_model *model);
+
+bool cf_vm_call(cf_vm *vm, cf_node *callee, cf_node *args, cf_node **out, cf_err *err);
+bool cf_vm_build(cf_vm *vm, cf_node *target, cf_node *state, cf_err *err);
+/* One key and value for a dict. E_DUP_KEY. */
+bool cf_vm_set(cf_vm *vm, cf_dict *dict, cf_node *key, cf_node *value, cf_err *err);
+bool cf_vm_fold_state(cf_vm *vm, cf_node *state, cf_node **out, cf_err *err);
+bool cf_vm_object(cf_vm *vm, const cf_global *class, cf_node *args, cf_node **out, cf_err *err);
+
+/* A persistent id. */
+bool cf_vm_storage(cf_vm *vm, const cf_node *id, cf_node **out, cf_err *err);
+bool cf_vm_torch(cf_vm *vm, const cf_name *name, cf_node *args, cf_node **out, cf_err *err);
+bool cf_vm_numpy(cf_vm *vm, const cf_name *name, cf_node *args, cf_node **out, cf_err *err);
+/* BUILD on an ndarray: `target` becomes an array where its elements are plain. */
+bool cf_vm_array(cf_vm *vm, cf_node *target, cf_node *state, cf_err *err);
+
+/* Argument number i of a tuple; NULL if there is none, or it is of another kind. */
+cf_node *cf_vm_arg(const cf_node *args, size_t i, cf_kind kind);
+bool cf_vm_bad_args(const cf_global *callee, cf_err *err); /* E_TYPE */
+/* Sizes or strides. */
+bool cf_vm_sizes(const cf_node *node, int64_t out[CF_MOST_DIMS], int *n, cf_err *err);
+bool cf_vm_is(const cf_global *global, const char *module, const char *name);
+
+#endif

@@ -1,0 +1,162 @@
+/* The listing of a checkpoint's folders.
+ *
+ * Everything is looked at through the descriptor of the folder above it (openat, fstatat), so that
+ * a path is never resolved twice in two ways. What is listed is a hint: a file is looked at again
+ * when it is opened (beneath.c) and refused if it is not the one that was listed. A folder that
+ * cannot be read is left out here; a format that needs its files names them as missing.
+ */
+#include "dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "folder.h"
+#include "pattern.h"
+
+enum { MOST_FILES = 1000000, MOST_LEVELS = 64 };
+
+typedef struct walk {
+    cf_dir *dir;
+    cf_arena *arena;
+    size_t cap;
+    uint32_t root;
+    cf_err *err;
+} walk;
+
+cf_dir_file cf_dir_file_of(const char *path, uint32_t root, const struct stat *st)
+{
+    /* unsigned: a time far away may wrap, it is only compared */
+    const uint64_t ns = (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
+    return (cf_dir_file){.path = path,
+                         .root = root,
+                         .size = (uint64_t)st->st_size,
+                         .device = (uint64_t)st->st_dev,
+                         .inode = (uint64_t)st->st_ino,
+                         .mtime_ns = (int64_t)ns};
+}
+
+static bool add(walk *w, const char *path, const struct stat *st)
+{
+    cf_dir *dir = w->dir;
+    if (dir->count == MOST_FILES)
+        return cf_fail(w->err, CF_E_LIMIT, "more than %d files", MOST_FILES);
+    const size_t length = strlen(path);
+    uint64_t seen;
+    if (cf_map_get(&dir->paths, path, length, &seen)) return true; /* the first root's */
+    size_t count = dir->count;
+    const char *copy = cf_strndup(w->arena, path, length);
+    cf_dir_file *file = copy ? CF_PUSH(w->arena, dir->files, count, w->cap) : NULL;
+    bool fresh;
+    if (!file || !cf_map_put(&dir->paths, copy, length, &fresh))
+        return cf_arena_ok(w->arena, w->err);
+    *file = cf_dir_file_of(copy, w->root, st);
+    dir->count = (uint32_t)count;
+    return true;
+}
+
+/* path: the folder's, with "/" behind it, or ""; the names in it are added in place. */
+static bool list_folder(walk *w, int folder, char *path, size_t length, int levels)
+{
+    DIR *entries = cf_folder_read(folder);
+    if (!entries) return true;
+    bool ok = true;
+    const char *name;
+    while (ok && (name = cf_folder_next(entries))) {
+        const size_t n = strlen(name);
+        struct stat st;
+        if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        const bool is_folder = S_ISDIR(st.st_mode);
+        if (is_folder && levels == 1)
+            ok = cf_fail(w->err, CF_E_LIMIT, "folders are nested over %d deep", MOST_LEVELS);
+        else if (length + n + 2 > PATH_MAX)
+            ok = cf_fail(w->err, CF_E_LIMIT, "a path is longer than %d bytes", PATH_MAX - 2);
+        if (!ok) break;
+        memcpy(path + length, name, n + 1);
+        if (is_folder) {
+            const int sub = cf_folder_open(folder, name);
+            if (sub < 0) continue;
+            memcpy(path + length + n, "/", 2);
+            ok = list_folder(w, sub, path, length + n + 1, levels - 1);
+            close(sub);
+            continue;
+        }
+        struct stat to;
+        if (S_ISLNK(st.st_mode) && fstatat(folder, name, &to, 0) == 0) st = to;
+        /* still a link: it dangles, and says so when it is opened */
+        if (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) ok = add(w, path, &st);
+    }
+    closedir(entries);
+    return ok;
+}
+
+static bool list_root(walk *w, const char *root)
+{
+    struct stat st;
+    if (stat(root, &st) != 0) return cf_fail_sys(w->err, errno, "cannot read the checkpoint");
+    if (S_ISREG(st.st_mode)) {
+        const char *slash = strrchr(root, '/');
+        return add(w, slash ? slash + 1 : root, &st);
+    }
+    if (!S_ISDIR(st.st_mode))
+        return cf_fail(w->err, CF_E_NOT_REGULAR, "neither a folder nor a regular file");
+    const int folder = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0) return cf_fail_sys(w->err, errno, "cannot read the folder");
+    char path[PATH_MAX];
+    const bool ok = list_folder(w, folder, path, 0, MOST_LEVELS);
+    close(folder);
+    return ok;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return cf_natural_compare(((const cf_dir_file *)a)->path, ((const cf_dir_file *)b)->path);
+}
+
+bool cf_dir_list(cf_dir *dir, const char *const *roots, int n_roots, cf_arena *arena, cf_err *err)
+{
+    *dir = (cf_dir){.roots = roots, .n_roots = n_roots};
+    cf_map_init(&dir->paths, arena);
+    walk w = {.dir = dir, .arena = arena, .err = err};
+    for (; w.root < (uint32_t)n_roots; w.root++)
+        if (!list_root(&w, roots[w.root])) return cf_err_in_file(err, roots[w.root]);
+
+    if (dir->count) qsort(dir->files, dir->count, sizeof *dir->files, by_path);
+    for (uint32_t i = 0; i < dir->count; i++) {
+        const char *path = dir->files[i].path;
+        bool fresh;
+        uint64_t *at = cf_map_put(&dir->paths, path, strlen(path), &fresh);
+        if (!at) return cf_arena_ok(arena, err);
+        *at = i;
+    }
+    return true;
+}
+
+bool cf_dir_find(const cf_dir *dir, const char *path, uint32_t *file)
+{
+    uint64_t number;
+    if (!cf_map_get(&dir->paths, path, strlen(path), &number)) return false;
+    *file = (uint32_t)number;
+    return true;
+}
+
+bool cf_dir_open(const cf_dir *dir, uint32_t file, int *fd, cf_err *err)
+{
+    const cf_dir_file *was = &dir->files[file];
+    cf_dir_file is;
+    int got;
+    CF_TRY(cf_beneath_open(dir->roots[was->root], was->path, &got, &is, err));
+    if (is.device == was->device && is.inode == was->inode && is.size == was->size &&
+        is.mtime_ns == was->mtime_ns) {
+        *fd = got;
+        return true;
+    }
+    close(got);
+    cf_fail(err, CF_E_IO, "the file has changed since the checkpoint was opened");
+    return cf_err_in_file(err, was->path);
+}
