@@ -1,0 +1,257 @@
+#include "block.h"
+
+#include <string.h>
+
+#include "map.h"
+#include "num.h"
+#include "view.h"
+
+static const size_t SIZE[CF_B_SECTIONS] = {
+    [CF_B_SOURCES] = sizeof(cf_b_source),   [CF_B_RECORDS] = sizeof(cf_b_record),
+    [CF_B_FILES] = sizeof(cf_b_file),       [CF_B_CHUNKS] = sizeof(cf_b_chunk),
+    [CF_B_TENSORS] = sizeof(cf_b_tensor),   [CF_B_MOVES] = sizeof(cf_b_move),
+    [CF_B_COMPARES] = sizeof(cf_b_compare), [CF_B_CHECKS] = sizeof(uint64_t),
+    [CF_B_NUMBERS] = sizeof(int64_t),       [CF_B_BYTES] = 1,
+};
+
+static const char MAGIC[8] = "CKPTPLAN";
+
+void cf_blocker_free(cf_blocker *b)
+{
+    for (int i = 0; i < CF_B_SECTIONS; i++) cf_text_free(&b->sections[i]);
+}
+
+uint64_t cf_blocker_add(cf_blocker *b, cf_section section, const void *item, size_t size)
+{
+    const uint64_t number = b->sections[section].size / SIZE[section];
+    cf_text_add(&b->sections[section], item, size);
+    return number;
+}
+
+cf_ref cf_blocker_text(cf_blocker *b, const char *text, size_t size)
+{
+    const cf_ref ref = {b->sections[CF_B_BYTES].size, size};
+    cf_text_add(&b->sections[CF_B_BYTES], text, size);
+    cf_text_add(&b->sections[CF_B_BYTES], "", 1);
+    return ref;
+}
+
+bool cf_blocker_finish(cf_blocker *b, cf_text *out, cf_err *err)
+{
+    static const char zeros[16];
+    cf_b_head head = {.version = CF_BLOCK_VERSION};
+    memcpy(head.magic, MAGIC, sizeof MAGIC);
+    memcpy(head.text, b->text, sizeof head.text);
+    uint64_t at = (sizeof head + 15) / 16 * 16;
+    for (int i = 0; i < CF_B_SECTIONS; i++) {
+        if (!cf_text_ok(&b->sections[i], err)) return false;
+        head.count[i] = b->sections[i].size / SIZE[i];
+        head.at[i] = at;
+        at = (at + b->sections[i].size + 15) / 16 * 16;
+    }
+    head.size = at;
+    cf_text_add(out, &head, sizeof head);
+    for (int i = 0; i < CF_B_SECTIONS; i++) {
+        cf_text_add(out, zeros, head.at[i] - out->size);
+        cf_text_add(out, b->sections[i].at, b->sections[i].size);
+        cf_text_free(&b->sections[i]);
+    }
+    cf_text_add(out, zeros, at - out->size);
+    return cf_text_ok(out, err);
+}
+
+/* ---- believing nothing -------------------------------------------------------------------------
+ */
+
+static bool bad(cf_err *err, const char *what)
+{
+    return cf_fail(err, CF_E_INTERNAL, "the plan is not sound: %s", what);
+}
+
+static bool ref_ok(const cf_block *b, cf_ref ref)
+{
+    return ref.at <= b->n_bytes && ref.size < b->n_bytes - ref.at + 1;
+}
+
+static bool text_ok(const cf_block *b, cf_ref ref)
+{
+    return ref.at < b->n_bytes && ref.size < b->n_bytes - ref.at &&
+           b->bytes[ref.at + ref.size] == '\0' && !memchr(b->bytes + ref.at, 0, ref.size);
+}
+
+static bool range_ok(uint64_t first, uint64_t count, uint64_t all)
+{
+    return first <= all && count <= all - first;
+}
+
+/* Relative, and no component is empty, "." or "..". */
+static bool path_ok(const char *path)
+{
+    if (!*path) return false;
+    for (const char *p = path;;) {
+        const size_t n = strcspn(p, "/");
+        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+            return false;
+        if (!p[n]) return true;
+        p += n + 1;
+    }
+}
+
+static bool check_sources(const cf_block *b, int n_roots, cf_err *err)
+{
+    for (uint64_t i = 0; i < b->n_sources; i++) {
+        const cf_b_source *s = &b->sources[i];
+        if (!text_ok(b, s->path) || s->root >= (uint32_t)n_roots || s->size > INT64_MAX)
+            return bad(err, "a source");
+        if (!path_ok(cf_block_text(b, s->path)))
+            return cf_fail(err, CF_E_PATH, "a source path that leads out of the checkpoint");
+    }
+    for (uint64_t i = 0; i < b->n_records; i++) {
+        const cf_b_record *r = &b->records[i];
+        if (!text_ok(b, r->name) || r->size > INT64_MAX) return bad(err, "a record");
+        if (r->place == CF_IN_MEMORY) {
+            if (!ref_ok(b, r->bytes) || r->bytes.size != r->size)
+                return bad(err, "a record's bytes");
+            continue;
+        }
+        if (r->place != CF_IN_FILE && r->place != CF_IN_MEMBER) return bad(err, "a record's place");
+        const uint64_t held = r->place == CF_IN_FILE ? r->size : r->packed;
+        if (r->source >= b->n_sources || !range_ok(r->offset, held, b->sources[r->source].size))
+            return bad(err, "a record that leaves its file");
+    }
+    for (uint64_t i = 0; i < b->n_checks; i++)
+        if (b->checks[i] >= b->n_records) return bad(err, "a check");
+    return true;
+}
+
+/* Bytes that the move writes into a box of `room` bytes, or -1. */
+static int64_t move_bytes(const cf_block *b, const cf_b_move *m, uint64_t room)
+{
+    if (m->record >= b->n_records || m->ndim > CF_MOST_DIMS || m->dtype == CF_NO_DTYPE ||
+        m->dtype >= CF_DTYPES || !m->run || m->run > INT64_MAX || m->from > INT64_MAX ||
+        m->to > INT64_MAX || !range_ok(m->dims, 3u * m->ndim, b->n_numbers))
+        return -1;
+    const int64_t *dims = b->numbers + m->dims;
+    int64_t bytes = (int64_t)m->run, inner = bytes, from = (int64_t)m->from, to = (int64_t)m->to,
+            reach;
+    if (bytes % cf_dtype_size((cf_dtype)m->dtype)) return -1;
+    for (int d = m->ndim - 1; d >= 0; d--) {
+        const int64_t count = dims[3 * d], source = dims[3 * d + 1], target = dims[3 * d + 2];
+        if (count < 1 || source < 0 || target < inner) return -1;
+        if (!cf_mul(count, bytes, &bytes) || !cf_mul(count, target, &inner)) return -1;
+        if (!cf_mul(count - 1, source, &reach) || !cf_add(from, reach, &from)) return -1;
+        if (!cf_mul(count - 1, target, &reach) || !cf_add(to, reach, &to)) return -1;
+    }
+    if (!cf_add(from, (int64_t)m->run, &from) || !cf_add(to, (int64_t)m->run, &to)) return -1;
+    return (uint64_t)from <= b->records[m->record].size && (uint64_t)to <= room ? bytes : -1;
+}
+
+static bool check_chunks(const cf_block *b, const cf_b_file *f, cf_err *err)
+{
+    uint64_t at = 0;
+    for (uint64_t i = f->chunk; i < f->chunk + f->chunks; i++) {
+        const cf_b_chunk *c = &b->chunks[i];
+        if (c->begin != at || c->end < c->begin || c->end > f->size)
+            return bad(err, "a chunk's place");
+        at = c->end;
+        const uint64_t size = c->end - c->begin;
+        if (c->tensor != CF_B_NONE && c->tensor >= b->n_tensors)
+            return bad(err, "a chunk's tensor");
+        if (!c->moves) {
+            if (!ref_ok(b, c->bytes) || c->bytes.size != size) return bad(err, "a chunk's bytes");
+            continue;
+        }
+        if (!range_ok(c->move, c->moves, b->n_moves)) return bad(err, "a chunk's moves");
+        uint64_t filled = 0;
+        for (uint64_t k = c->move; k < c->move + c->moves; k++) {
+            const int64_t n = move_bytes(b, &b->moves[k], size);
+            if (n < 0 || (k > c->move && b->moves[k].to < b->moves[k - 1].to))
+                return bad(err, "a move");
+            filled += (uint64_t)n;
+        }
+        if (filled != size) return bad(err, "a chunk that its moves do not fill");
+    }
+    return at == f->size ? true : bad(err, "a file that its chunks do not fill");
+}
+
+static bool check_files(const cf_block *b, cf_err *err)
+{
+    cf_arena scratch;
+    cf_arena_init(&scratch, 0);
+    cf_map paths;
+    cf_map_init(&paths, &scratch);
+    bool ok = true;
+    for (uint64_t i = 0; ok && i < b->n_files; i++) {
+        const cf_b_file *f = &b->files[i];
+        if (!text_ok(b, f->path) || f->size > INT64_MAX ||
+            !range_ok(f->chunk, f->chunks, b->n_chunks)) {
+            ok = bad(err, "a file");
+            break;
+        }
+        const char *path = cf_block_text(b, f->path);
+        bool fresh = false;
+        if (!path_ok(path))
+            ok = cf_fail(err, CF_E_PATH, "an output path that leads out of OUT");
+        else if (!cf_map_put(&paths, path, f->path.size, &fresh))
+            ok = cf_arena_ok(&scratch, err);
+        else if (!fresh)
+            ok = bad(err, "a file that is written twice");
+        else
+            ok = check_chunks(b, f, err);
+    }
+    cf_arena_free(&scratch);
+    return ok;
+}
+
+static bool check_rest(const cf_block *b, cf_err *err)
+{
+    for (uint64_t i = 0; i < b->n_tensors; i++) {
+        const cf_b_tensor *t = &b->tensors[i];
+        if (!text_ok(b, t->key) || !text_ok(b, t->name) || !text_ok(b, t->role) ||
+            t->chunk >= b->n_chunks || t->dtype >= CF_DTYPES || t->ndim > CF_MOST_DIMS + 1 ||
+            !range_ok(t->dims, t->ndim, b->n_numbers))
+            return bad(err, "a tensor");
+    }
+    for (uint64_t i = 0; i < b->n_compares; i++) {
+        const cf_b_compare *c = &b->compares[i];
+        if (!text_ok(b, c->key) || c->left >= b->n_moves || c->right >= b->n_moves ||
+            move_bytes(b, &b->moves[c->left], c->size) != (int64_t)c->size ||
+            move_bytes(b, &b->moves[c->right], c->size) != (int64_t)c->size)
+            return bad(err, "a comparison");
+    }
+    for (int i = 0; i < CF_B_TEXTS; i++)
+        if (!text_ok(b, b->head->text[i])) return bad(err, "a text");
+    return true;
+}
+
+bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots, cf_err *err)
+{
+    const cf_b_head *head = bytes;
+    *block = (cf_block){.head = head};
+    if (size < sizeof *head || memcmp(head->magic, MAGIC, sizeof MAGIC) != 0)
+        return bad(err, "no plan at all");
+    if (head->version != CF_BLOCK_VERSION)
+        return cf_fail(err, CF_E_INTERNAL, "a plan of version %u, not %d", head->version,
+                       CF_BLOCK_VERSION);
+    if (head->size != size) return bad(err, "its size");
+    for (int i = 0; i < CF_B_SECTIONS; i++)
+        if (head->at[i] % 16 || head->at[i] < sizeof *head || head->at[i] > size ||
+            head->count[i] > (size - head->at[i]) / SIZE[i])
+            return bad(err, "a section");
+    const char *p = bytes;
+#define SECTION(field, section)                                                                    \
+    block->field = (const void *)(p + head->at[section]);                                          \
+    block->n_##field = head->count[section]
+    SECTION(sources, CF_B_SOURCES);
+    SECTION(records, CF_B_RECORDS);
+    SECTION(files, CF_B_FILES);
+    SECTION(chunks, CF_B_CHUNKS);
+    SECTION(tensors, CF_B_TENSORS);
+    SECTION(moves, CF_B_MOVES);
+    SECTION(compares, CF_B_COMPARES);
+    SECTION(checks, CF_B_CHECKS);
+    SECTION(numbers, CF_B_NUMBERS);
+    SECTION(bytes, CF_B_BYTES);
+#undef SECTION
+    return check_sources(block, n_roots, err) && check_files(block, err) && check_rest(block, err);
+}

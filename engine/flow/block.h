@@ -1,0 +1,166 @@
+/* The plan as one flat block of bytes: what the planner hands to the parent, and `plan -o FILE`.
+ *
+ *   head: magic "CKPTPLAN", version, size of the block, then for each section its count and place
+ *   sections: arrays of the structs below, each at a multiple of 16; the last one is raw bytes
+ *
+ * Position-free: a reference to text or bytes is an offset and a size in CF_B_BYTES, one to another
+ * section a first number and a count. Little-endian, as the machine that made it; a block is used
+ * where it was made. cf_block_open believes nothing: every reference, range, path and layout is
+ * checked before it gives anything out, whoever wrote the block.
+ */
+#ifndef CF_BLOCK_H
+#define CF_BLOCK_H
+
+#include "arena.h"
+#include "text.h"
+
+enum { CF_BLOCK_VERSION = 1 };
+
+typedef struct cf_ref {
+    uint64_t at, size; /* texts have a NUL behind them that size does not count */
+} cf_ref;
+
+/* A file of the checkpoint, as it was when it was planned. */
+typedef struct cf_b_source {
+    cf_ref path;
+    uint64_t size, device, inode;
+    int64_t mtime_ns;
+    uint32_t root; /* number of the CKPT on the command line */
+    uint32_t unused;
+} cf_b_source;
+
+/* A run of bytes with a name and perhaps a checksum: a zip record, the data of a safetensors file,
+ * a whole file, or bytes that the block brings. */
+typedef struct cf_b_record {
+    uint64_t offset, size; /* in the source; decoded size */
+    uint64_t packed;       /* CF_IN_MEMBER: bytes in the source */
+    cf_ref name;           /* of the zip member */
+    cf_ref bytes;          /* CF_IN_MEMORY */
+    uint32_t source, crc;
+    uint16_t method;
+    uint8_t place; /* cf_place */
+    uint8_t has_crc;
+    uint32_t unused;
+} cf_b_record;
+
+enum { CF_MOVE_SWAP = 1, CF_MOVE_CONJ = 2, CF_MOVE_NEG = 4, CF_MOVE_CHECKED = 8 };
+
+/* A strided copy: for every index of the outer dimensions `run` bytes from the record to the
+ * tensor. dims: ndim triples {count, stride in the record, stride in the tensor} in bytes,
+ * outermost first; the tensor's are nested (each at least the extent of what is inside it), so that
+ * runs in order have ascending places. */
+typedef struct cf_b_move {
+    uint64_t from, to, run; /* bytes: in the record, in the chunk, of one run */
+    uint64_t dims;          /* first number in CF_B_NUMBERS */
+    uint32_t record;
+    uint8_t ndim;
+    uint8_t dtype; /* of the elements moved: for swap, conj and neg */
+    uint8_t flags;
+    uint8_t unused;
+} cf_b_move;
+
+/* A stretch of an output file: bytes that are known now, or moves that fill it wholly. */
+typedef struct cf_b_chunk {
+    uint64_t begin, end; /* in the file */
+    cf_ref bytes;        /* where moves is 0 */
+    uint64_t move, moves;
+    uint32_t tensor; /* number, or CF_B_NONE */
+    uint32_t unused;
+} cf_b_chunk;
+
+enum { CF_B_NONE = 0xffffffff };
+
+typedef struct cf_b_file {
+    cf_ref path;
+    uint64_t size, chunk, chunks; /* chunks tile the file, in order */
+} cf_b_file;
+
+typedef struct cf_b_tensor {
+    cf_ref key, name, role;
+    uint64_t chunk;
+    uint64_t dims; /* first number of its shape in CF_B_NUMBERS */
+    uint8_t dtype, ndim, compared, unused[5];
+} cf_b_tensor;
+
+/* Two copies of one piece that must agree. */
+typedef struct cf_b_compare {
+    uint64_t left, right; /* moves with the same `to` order: into a box of `size` bytes */
+    uint64_t size;
+    cf_ref key;
+    int32_t left_rank, right_rank;
+    uint8_t all, unused[7]; /* all bytes, or samples of a large one */
+} cf_b_compare;
+
+typedef enum cf_section {
+    CF_B_SOURCES,
+    CF_B_RECORDS,
+    CF_B_FILES,
+    CF_B_CHUNKS,
+    CF_B_TENSORS,
+    CF_B_MOVES,
+    CF_B_COMPARES,
+    CF_B_CHECKS,  /* uint64_t: records read only for their checksum */
+    CF_B_NUMBERS, /* int64_t */
+    CF_B_BYTES,
+    CF_B_SECTIONS
+} cf_section;
+
+/* Texts for the parent, in CF_B_BYTES. */
+typedef enum cf_b_text {
+    CF_B_NOTES,  /* a line each, for stderr */
+    CF_B_RECIPE, /* names */
+    CF_B_FORMAT,
+    CF_B_WHY, /* the reason that the format gave */
+    CF_B_TEXTS
+} cf_b_text;
+
+typedef struct cf_b_head {
+    char magic[8];
+    uint32_t version, unused;
+    uint64_t size;
+    uint64_t count[CF_B_SECTIONS], at[CF_B_SECTIONS];
+    cf_ref text[CF_B_TEXTS];
+} cf_b_head;
+
+/* An opened block: pointers into it. */
+typedef struct cf_block {
+    const cf_b_head *head;
+    const cf_b_source *sources;
+    const cf_b_record *records;
+    const cf_b_file *files;
+    const cf_b_chunk *chunks;
+    const cf_b_tensor *tensors;
+    const cf_b_move *moves;
+    const cf_b_compare *compares;
+    const uint64_t *checks;
+    const int64_t *numbers;
+    const char *bytes;
+    uint64_t n_sources, n_records, n_files, n_chunks, n_tensors, n_moves, n_compares, n_checks,
+        n_numbers, n_bytes;
+} cf_block;
+
+/* Checks all of it; n_roots is how many CKPTs the command line named. E_INTERNAL for a block that
+ * cannot be right, E_PATH for a path that leads out. The block keeps pointing into bytes. */
+bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots, cf_err *err);
+
+static inline const char *cf_block_text(const cf_block *block, cf_ref ref)
+{
+    return block->bytes + ref.at;
+}
+
+/* ---- making one --------------------------------------------------------------------------------
+ */
+
+typedef struct cf_blocker {
+    cf_text sections[CF_B_SECTIONS]; /* growing arrays */
+    cf_ref text[CF_B_TEXTS];
+} cf_blocker;
+
+void cf_blocker_free(cf_blocker *b);
+/* Appends one struct; its number. */
+uint64_t cf_blocker_add(cf_blocker *b, cf_section section, const void *item, size_t size);
+cf_ref cf_blocker_text(cf_blocker *b, const char *text, size_t size);
+/* The whole block; out is empty before. */
+bool cf_blocker_finish(cf_blocker *b, cf_text *out, cf_err *err);
+
+#endif

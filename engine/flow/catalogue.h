@@ -1,0 +1,110 @@
+/* The catalogue: every key of a checkpoint, what it is and where its pieces lie.
+ *
+ * `read` of each file fills a part; parts are merged in the order of the files, whatever thread
+ * made them, and cf_catalogue_finish proves that the whole is one: nothing missing, nothing held
+ * twice with different places, all files of one save.
+ *
+ * Everything lives in the catalogue's arena (parts: in their own, freed by the merge). Counting is
+ * from 0. A piece's rank is its file's unless a plugin said otherwise.
+ */
+#ifndef CF_CATALOGUE_H
+#define CF_CATALOGUE_H
+
+#include "source.h"
+
+typedef struct cf_piece {
+    int32_t rank; /* -1: not known */
+    uint32_t file;
+    const cf_view *view;
+    const int64_t *at;   /* offsets of the box, ndim of the row; its sizes are the view's */
+    uint32_t replica_of; /* number of the equal piece that is kept; its own number if kept */
+} cf_piece;
+
+typedef struct cf_value {
+    int32_t rank;
+    uint32_t file;
+    const cf_node *node; /* NULL: equal in hash to an earlier one */
+    uint64_t hash;
+} cf_value;
+
+typedef struct cf_row {
+    const char *key;
+    cf_dtype dtype; /* CF_NO_DTYPE: a value */
+    uint8_t ndim;
+    bool hull; /* no shape was declared: it is the hull of the boxes */
+    const int64_t *shape;
+    int64_t numel;
+    cf_piece *pieces; /* in the order they were read */
+    size_t n_pieces, cap_pieces;
+    cf_value *values; /* of values: one a rank that has it */
+    size_t n_values, cap_values;
+    const char *role, *name; /* "model" "optim" "copy" "rest"; name within the role */
+    struct cf_row *alias;    /* the row whose pieces these are */
+    bool used;               /* written or dropped by the plan */
+    bool differs;            /* a value that differs between ranks */
+} cf_row;
+
+typedef struct cf_role {
+    const char *role, *pattern;
+} cf_role;
+
+typedef enum cf_values { CF_VALUES_RANK0, CF_VALUES_PER_RANK, CF_VALUES_STRICT } cf_values;
+typedef enum cf_replicas { CF_REPLICAS_AUTO, CF_REPLICAS_COMPARE, CF_REPLICAS_TRUST } cf_replicas;
+
+typedef struct cf_catalogue {
+    cf_arena arena;
+    cf_source *source;
+    const char *format, *why; /* the plugin that read it, and the reason it gave */
+    cf_row **rows;            /* in the order of first appearance */
+    size_t count, cap;
+    cf_map keys;
+    struct cf_said *said; /* `same` and `world` */
+    size_t n_said, cap_said;
+    bool *was_read; /* by file of the listing: a part was merged from it */
+    int64_t world;  /* ranks that wrote it: what files said, else ranks seen */
+    cf_values values;
+    cf_text notes; /* for people: what differs between ranks ... */
+} cf_catalogue;
+
+void cf_catalogue_init(cf_catalogue *cat, cf_source *source);
+void cf_catalogue_free(cf_catalogue *cat);
+
+/* ---- parts: what `out` in Lua calls. Every text and list is copied; views too (their storages
+ * are not). Errors at once: E_BOUNDS for a box that sticks out, E_TYPE for a wrong number of
+ * dimensions, E_UTF8 for a key that is no UTF-8 or holds a NUL, E_LIMIT (key over 64 KiB). They
+ * name the file and the key. */
+typedef struct cf_part cf_part;
+
+/* rank: what {rank} took, or -1. NULL: out of memory. */
+cf_part *cf_part_new(cf_source *source, uint32_t file, int32_t rank);
+void cf_part_free(cf_part *part);
+
+bool cf_part_tensor(cf_part *part, const char *key, size_t length, const cf_view *view,
+                    cf_err *err);
+/* shape NULL: the declared one, else the hull; n_at is the number of offsets given. */
+bool cf_part_piece(cf_part *part, const char *key, size_t length, int ndim, const int64_t *shape,
+                   int n_at, const int64_t *at, const cf_view *view, cf_err *err);
+bool cf_part_value(cf_part *part, const char *key, size_t length, const cf_node *node, cf_err *err);
+bool cf_part_declare(cf_part *part, const char *key, size_t length, cf_dtype dtype, int ndim,
+                     const int64_t *shape, cf_err *err);
+bool cf_part_name(cf_part *part, const char *key, size_t length, const char *role, const char *name,
+                  cf_err *err);
+bool cf_part_alias(cf_part *part, const char *key, size_t length, const char *of, cf_err *err);
+/* said: the value as text (cf_node_show, or a number's decimal text); NULL: the file does not say.
+ */
+bool cf_part_same(cf_part *part, const char *key, size_t length, const char *said, cf_err *err);
+/* size -1: not known; rank -1: the file's. */
+bool cf_part_world(cf_part *part, int64_t size, int32_t rank, cf_err *err);
+
+/* Adds a part and frees it. E_META_CONFLICT, E_DTYPE: other dtype or shape than before. */
+bool cf_catalogue_merge(cf_catalogue *cat, cf_part *part, cf_err *err);
+
+/* After the last file: same, world, aliases, hulls, roles, replicas, exact coverage. */
+bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles, cf_err *err);
+
+cf_row *cf_catalogue_find(const cf_catalogue *cat, const char *key);
+
+/* Copies the ranks that hold pieces or values, ascending, into a list of the arena. */
+size_t cf_catalogue_ranks(cf_catalogue *cat, int32_t **ranks);
+
+#endif

@@ -1,0 +1,463 @@
+#include "execute.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libdeflate.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "dir.h"
+#include "gather.h"
+#include "num.h"
+#include "pool.h"
+#include "view.h"
+#include "zip.h"
+
+enum { WINDOW = 8 << 20 };
+
+typedef struct window {
+    uint64_t file, begin, end, chunk; /* the first chunk that reaches into it */
+} window;
+
+typedef struct run {
+    const cf_execution *x;
+    const cf_block *block;
+    cf_arena arena;
+    cf_bytes bytes;
+    int *fds;    /* of sources */
+    int scratch; /* decoded records, -1 */
+    int *outputs;
+    window *windows;
+    uint64_t n_windows;
+    cf_gather *gathers; /* by thread */
+    uint8_t **buffers;
+    cf_stretches *written; /* by thread: CRCs of chunks */
+} run;
+
+/* ---- opening -----------------------------------------------------------------------------------
+ */
+
+static bool open_sources(run *r, cf_err *err)
+{
+    const cf_block *b = r->block;
+    for (uint64_t i = 0; i < b->n_sources; i++) {
+        const cf_b_source *s = &b->sources[i];
+        const char *path = cf_block_text(b, s->path);
+        cf_dir_file is;
+        if (!cf_beneath_open(r->x->roots[s->root], path, &r->fds[i], &is, err))
+            return cf_err_in_file(err, path);
+        if (is.size != s->size || is.device != s->device || is.inode != s->inode ||
+            is.mtime_ns != s->mtime_ns) {
+            cf_fail(err, CF_E_IO, "the file changed since it was planned");
+            return cf_err_in_file(err, path);
+        }
+    }
+    return true;
+}
+
+typedef struct decoding {
+    int fd;
+    uint64_t at;
+} decoding;
+
+static bool write_all(int fd, const uint8_t *bytes, uint64_t size, uint64_t at, cf_err *err)
+{
+    while (size) {
+        const ssize_t n = pwrite(fd, bytes, size, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return cf_fail_sys(err, errno, "cannot write");
+        bytes += n;
+        at += (uint64_t)n;
+        size -= (uint64_t)n;
+    }
+    return true;
+}
+
+static bool take_decoded(void *ctx, const uint8_t *bytes, size_t size, cf_err *err)
+{
+    decoding *d = ctx;
+    if (!write_all(d->fd, bytes, size, d->at, err)) return false;
+    d->at += size;
+    return true;
+}
+
+/* Compressed records are decoded once, front to back, into a file without a name beside OUT. */
+static bool decode_records(run *r, cf_sink *sink, cf_err *err)
+{
+    const cf_block *b = r->block;
+    uint64_t size = 0;
+    for (uint64_t i = 0; i < b->n_records; i++)
+        if (b->records[i].place == CF_IN_MEMBER) size += b->records[i].size;
+    if (!size) return true;
+    if (!cf_sink_scratch(sink, size, &r->scratch, err)) return false;
+    decoding d = {.fd = r->scratch};
+    for (uint64_t i = 0; i < b->n_records; i++) {
+        const cf_b_record *rec = &b->records[i];
+        if (rec->place != CF_IN_MEMBER) continue;
+        const uint64_t start = d.at;
+        const cf_span archive = cf_span_of_file(r->fds[rec->source], b->sources[rec->source].size);
+        if (!cf_zip_decode(&archive, cf_block_text(b, rec->name), rec->size, take_decoded, &d,
+                           err)) {
+            cf_err_in_member(err, cf_block_text(b, rec->name));
+            return cf_err_in_file(err, cf_block_text(b, b->sources[rec->source].path));
+        }
+        r->bytes.records[i] = (cf_span){.fd = r->scratch, .start = start, .size = rec->size};
+    }
+    return true;
+}
+
+static bool locate_records(run *r, cf_sink *sink, cf_err *err)
+{
+    const cf_block *b = r->block;
+    r->bytes.records = CF_NEWS(&r->arena, cf_span, b->n_records + 1);
+    if (!r->bytes.records) return cf_arena_ok(&r->arena, err);
+    for (uint64_t i = 0; i < b->n_records; i++) {
+        const cf_b_record *rec = &b->records[i];
+        if (rec->place == CF_IN_MEMORY)
+            r->bytes.records[i] = cf_span_of_bytes(b->bytes + rec->bytes.at, rec->size);
+        else if (rec->place == CF_IN_FILE)
+            r->bytes.records[i] =
+                (cf_span){.fd = r->fds[rec->source], .start = rec->offset, .size = rec->size};
+    }
+    return decode_records(r, sink, err);
+}
+
+/* ---- before the first byte ---------------------------------------------------------------------
+ */
+
+static bool stopped(const run *r, cf_err *err)
+{
+    if (!r->x->stop || !*r->x->stop) return false;
+    cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)*r->x->stop);
+    return true;
+}
+
+static bool compare_piece(run *r, const cf_b_compare *c, uint64_t at, uint64_t size, int thread,
+                          cf_err *err)
+{
+    enum { HALF = CF_TILE / 2 };
+    uint8_t *left = r->buffers[thread], *right = left + HALF;
+    uint32_t crc;
+    bool known;
+    for (uint64_t from = at; from < at + size; from += HALF) {
+        const uint64_t to = from + HALF < at + size ? from + HALF : at + size;
+        if (!cf_gather_fill(&r->gathers[thread], c->left, 1, from, to, left, &crc, &known, err) ||
+            !cf_gather_fill(&r->gathers[thread], c->right, 1, from, to, right, &crc, &known, err))
+            return false;
+        if (memcmp(left, right, to - from) == 0) continue;
+        uint64_t k = 0;
+        while (left[k] == right[k]) k++;
+        const cf_b_move *a = &r->block->moves[c->left], *b = &r->block->moves[c->right];
+        const cf_b_record *ra = &r->block->records[a->record], *rb = &r->block->records[b->record];
+        cf_fail(err, CF_E_META_CONFLICT,
+                "rank %d (%s) and rank %d (%s) hold different bytes, first in element %llu",
+                c->left_rank, cf_block_text(r->block, r->block->sources[ra->source].path),
+                c->right_rank, cf_block_text(r->block, r->block->sources[rb->source].path),
+                (unsigned long long)((from + k) / (uint64_t)cf_dtype_size((cf_dtype)a->dtype)));
+        return cf_err_hint(err, "--replicas trust takes rank %d's", c->left_rank);
+    }
+    return true;
+}
+
+/* All of it, or 16 blocks of 4 KiB at places that depend on the size alone. */
+static bool compare_one(void *ctx, uint64_t number, int thread, cf_err *err)
+{
+    enum { BLOCKS = 16, BLOCK = 4096 };
+    run *r = ctx;
+    const cf_b_compare *c = &r->block->compares[number];
+    bool ok = true;
+    if (stopped(r, err)) return false;
+    if (c->all || c->size <= BLOCKS * BLOCK) {
+        ok = compare_piece(r, c, 0, c->size, thread, err);
+    } else {
+        const uint64_t step = (c->size - BLOCK) / (BLOCKS - 1) / 16 * 16;
+        for (uint64_t i = 0; ok && i < BLOCKS; i++)
+            ok = compare_piece(r, c, i * step, BLOCK, thread, err);
+    }
+    return ok || cf_err_in_member(err, cf_block_text(r->block, c->key));
+}
+
+static bool crc_fault(const run *r, uint64_t number, uint32_t crc, cf_err *err);
+
+static bool check_one(void *ctx, uint64_t number, int thread, cf_err *err)
+{
+    run *r = ctx;
+    const uint64_t record = r->block->checks[number];
+    const cf_b_record *rec = &r->block->records[record];
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < rec->size; at += CF_TILE) {
+        const size_t n = (size_t)cf_min(CF_TILE, (int64_t)(rec->size - at));
+        if (stopped(r, err)) return false;
+        if (!cf_span_read(&r->bytes.records[record], at, r->buffers[thread], n, err))
+            return cf_err_in_file(err,
+                                  cf_block_text(r->block, r->block->sources[rec->source].path));
+        crc = libdeflate_crc32(crc, r->buffers[thread], n);
+    }
+    if (crc != rec->crc) return crc_fault(r, record, crc, err);
+    return cf_stretch_add(&r->gathers[thread].checked, record, 0, rec->size, crc, err);
+}
+
+/* ---- windows -----------------------------------------------------------------------------------
+ */
+
+/* Windows end between elements, so that a tile never holds part of one. */
+static uint64_t cut_at(const cf_block *b, const cf_b_file *f, uint64_t *chunk, uint64_t begin,
+                       uint64_t most)
+{
+    uint64_t end = begin + most < f->size ? begin + most : f->size;
+    while (b->chunks[*chunk].end < end) ++*chunk;
+    const cf_b_chunk *c = &b->chunks[*chunk];
+    if (end > c->begin && end < c->end) end -= (end - c->begin) % 16;
+    return end > begin ? end : begin + most;
+}
+
+static bool cut_windows(run *r, cf_err *err)
+{
+    const cf_block *b = r->block;
+    uint64_t most = 0;
+    for (uint64_t i = 0; i < b->n_files; i++) most += b->files[i].size / (WINDOW / 2) + 2;
+    r->windows = CF_NEWS(&r->arena, window, most);
+    if (!r->windows) return cf_arena_ok(&r->arena, err);
+    for (uint64_t i = 0; i < b->n_files; i++) {
+        const cf_b_file *f = &b->files[i];
+        uint64_t chunk = f->chunk;
+        for (uint64_t at = 0; at < f->size;) {
+            while (b->chunks[chunk].end <= at) chunk++;
+            window w = {.file = i, .begin = at, .chunk = chunk};
+            uint64_t reach = chunk;
+            w.end = cut_at(b, f, &reach, at, WINDOW);
+            r->windows[r->n_windows++] = w;
+            at = w.end;
+        }
+    }
+    return true;
+}
+
+/* One buffer: pieces of one or many chunks, then one write. */
+static bool fill_tile(run *r, const window *w, uint64_t begin, uint64_t end, uint64_t *chunk,
+                      int thread, cf_err *err)
+{
+    const cf_block *b = r->block;
+    uint8_t *buffer = r->buffers[thread];
+    for (uint64_t at = begin; at < end;) {
+        while (b->chunks[*chunk].end <= at) ++*chunk;
+        const cf_b_chunk *c = &b->chunks[*chunk];
+        const uint64_t to = c->end < end ? c->end : end, from = at - c->begin;
+        uint8_t *place = buffer + (at - begin);
+        uint32_t crc = 0;
+        bool known = false;
+        if (!c->moves) {
+            memcpy(place, b->bytes + c->bytes.at + from, to - at);
+        } else if (!cf_gather_fill(&r->gathers[thread], c->move, c->moves, from, to - c->begin,
+                                   place, &crc, &known, err)) {
+            if (c->tensor != CF_B_NONE)
+                cf_err_in_member(err, cf_block_text(b, b->tensors[c->tensor].key));
+            return false;
+        }
+        if (!known) crc = libdeflate_crc32(0, place, to - at);
+        if (!cf_stretch_add(&r->written[thread], *chunk, from, to - at, crc, err)) return false;
+        at = to;
+    }
+    if (!write_all(r->outputs[w->file], buffer, end - begin, begin, err))
+        return cf_err_in_file(err, cf_block_text(b, b->files[w->file].path));
+    return true;
+}
+
+static bool do_window(void *ctx, uint64_t number, int thread, cf_err *err)
+{
+    run *r = ctx;
+    const window *w = &r->windows[number];
+    const cf_b_file *f = &r->block->files[w->file];
+    uint64_t chunk = w->chunk, reach = w->chunk;
+    for (uint64_t at = w->begin; at < w->end;) {
+        if (stopped(r, err)) return false;
+        uint64_t end = cut_at(r->block, f, &reach, at, CF_TILE);
+        if (end > w->end) end = w->end;
+        if (!fill_tile(r, w, at, end, &chunk, thread, err)) return false;
+        if (r->x->progress) atomic_fetch_add(&r->x->progress->done, end - at);
+        at = end;
+    }
+    if (r->x->fsync)
+        sync_file_range(r->outputs[w->file], (off_t)w->begin, (off_t)(w->end - w->begin),
+                        SYNC_FILE_RANGE_WRITE);
+    return true;
+}
+
+/* ---- after the last one ------------------------------------------------------------------------
+ */
+
+/* A tensor that the record is part of, for the message. */
+static const char *tensor_of(const cf_block *b, uint64_t record)
+{
+    for (uint64_t i = 0; i < b->n_chunks; i++) {
+        const cf_b_chunk *c = &b->chunks[i];
+        for (uint64_t k = c->move; k < c->move + c->moves && c->tensor != CF_B_NONE; k++)
+            if (b->moves[k].record == record) return cf_block_text(b, b->tensors[c->tensor].key);
+    }
+    return NULL;
+}
+
+static bool crc_fault(const run *r, uint64_t number, uint32_t crc, cf_err *err)
+{
+    const cf_block *b = r->block;
+    const cf_b_record *rec = &b->records[number];
+    const char *tensor = tensor_of(b, number);
+    cf_fail_at(err, CF_E_ZIP_CRC, (int64_t)rec->offset,
+               "CRC-32 of %llu bytes is %08x, the archive says %08x: %s%s is damaged",
+               (unsigned long long)rec->size, crc, rec->crc, tensor ? "tensor " : "a record",
+               tensor ? tensor : "");
+    cf_err_in_member(err, cf_block_text(b, rec->name));
+    return cf_err_in_file(err, cf_block_text(b, b->sources[rec->source].path));
+}
+
+/* All threads' stretches in one list. */
+static bool join(cf_stretches *to, cf_stretches *from, cf_err *err)
+{
+    for (size_t i = 0; i < from->count; i++) {
+        const cf_stretch *s = &from->items[i];
+        if (!cf_stretch_add(to, s->number, s->at, s->size, s->crc, err)) return false;
+    }
+    free(from->items);
+    *from = (cf_stretches){0};
+    return true;
+}
+
+static bool check_records(run *r, bool *verified, cf_err *err)
+{
+    const cf_block *b = r->block;
+    cf_stretches *all = &r->gathers[0].checked;
+    for (int i = 1; i < r->x->threads; i++)
+        if (!join(all, &r->gathers[i].checked, err)) return false;
+    cf_stretches_sort(all);
+    for (uint64_t i = 0; i < b->n_records; i++) {
+        const cf_b_record *rec = &b->records[i];
+        uint32_t crc;
+        if (rec->place == CF_IN_MEMBER) verified[i] = true; /* checked while it was decoded */
+        if (rec->place == CF_IN_MEMORY) verified[i] = true; /* a part of a checked pickle */
+        if (!rec->has_crc || !cf_stretches_whole(all, i, rec->size, &crc)) continue;
+        if (crc != rec->crc) return crc_fault(r, i, crc, err);
+        verified[i] = true;
+    }
+    return true;
+}
+
+static bool sum_up(run *r, cf_outcome *o, cf_err *err)
+{
+    const cf_block *b = r->block;
+    bool *verified = CF_NEWS(&r->arena, bool, b->n_records + 1);
+    o->tensor_crc = CF_NEWS(&o->arena, uint32_t, b->n_tensors + 1);
+    o->tensor_check = CF_NEWS(&o->arena, uint8_t, b->n_tensors + 1);
+    o->file_crc = CF_NEWS(&o->arena, uint32_t, b->n_files + 1);
+    if (!cf_arena_ok(&o->arena, err) || !cf_arena_ok(&r->arena, err)) return false;
+    if (!check_records(r, verified, err)) return false;
+    cf_stretches *all = &r->written[0];
+    for (int i = 1; i < r->x->threads; i++)
+        if (!join(all, &r->written[i], err)) return false;
+    cf_stretches_sort(all);
+    for (uint64_t f = 0; f < b->n_files; f++) {
+        for (uint64_t i = b->files[f].chunk; i < b->files[f].chunk + b->files[f].chunks; i++) {
+            const cf_b_chunk *c = &b->chunks[i];
+            uint32_t crc;
+            const uint64_t size = c->end - c->begin;
+            if (!cf_stretches_whole(all, i, size, &crc))
+                return cf_fail(err, CF_E_INTERNAL, "a stretch of %s was not written",
+                               cf_block_text(b, b->files[f].path));
+            o->file_crc[f] =
+                size ? (uint32_t)crc32_combine(o->file_crc[f], crc, (z_off_t)size) : o->file_crc[f];
+            if (c->tensor == CF_B_NONE) continue;
+            bool good = true;
+            for (uint64_t k = c->move; k < c->move + c->moves; k++)
+                good &= verified[b->moves[k].record];
+            const cf_checked how = good                             ? CF_CRC_VERIFIED
+                                   : b->tensors[c->tensor].compared ? CF_REPLICA_COMPARED
+                                                                    : CF_UNVERIFIED;
+            o->tensor_crc[c->tensor] = crc;
+            o->tensor_check[c->tensor] = (uint8_t)how;
+            o->n_checked[how]++;
+        }
+        o->written += b->files[f].size;
+    }
+    for (int i = 0; i < r->x->threads; i++) {
+        o->read += r->gathers[i].read;
+        o->requests += r->gathers[i].requests;
+    }
+    return true;
+}
+
+static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
+{
+    const cf_block *b = r->block;
+    const int threads = r->x->threads;
+    if (!open_sources(r, err) || !locate_records(r, sink, err)) return false;
+    for (int i = 0; i < threads; i++) {
+        r->gathers[i] = (cf_gather){.bytes = &r->bytes, .scratch = malloc(CF_TILE)};
+        r->buffers[i] = malloc(CF_TILE);
+        if (!r->gathers[i].scratch || !r->buffers[i])
+            return cf_fail(err, CF_E_MEMORY, "out of memory");
+    }
+    if (!cf_pool_run(threads, b->n_compares, compare_one, r, err) ||
+        !cf_pool_run(threads, b->n_checks, check_one, r, err) || !cut_windows(r, err))
+        return false;
+    for (uint64_t i = 0; i < b->n_files; i++)
+        if (!cf_sink_create(sink, cf_block_text(b, b->files[i].path), b->files[i].size,
+                            &r->outputs[i], err))
+            return false;
+    if (!cf_pool_run(threads, r->n_windows, do_window, r, err)) return false;
+    for (uint64_t i = 0; i < b->n_files; i++) {
+        const int fd = r->outputs[i];
+        r->outputs[i] = -1;
+        const bool synced = !r->x->fsync || fdatasync(fd) == 0;
+        const int sync_error = errno;
+        if (!synced) close(fd);
+        if (!synced || close(fd) != 0) {
+            cf_fail_sys(err, synced ? errno : sync_error, "cannot finish writing");
+            return cf_err_in_file(err, cf_block_text(b, b->files[i].path));
+        }
+    }
+    return sum_up(r, o, err);
+}
+
+static void close_all(int *fds, uint64_t count)
+{
+    for (uint64_t i = 0; fds && i < count; i++)
+        if (fds[i] >= 0) close(fds[i]);
+}
+
+static int *new_fds(cf_arena *arena, uint64_t count)
+{
+    int *fds = CF_NEWS(arena, int, count + 1);
+    for (uint64_t i = 0; fds && i < count; i++) fds[i] = -1;
+    return fds;
+}
+
+bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_err *err)
+{
+    run r = {.x = x, .block = x->block, .scratch = -1, .bytes.block = x->block};
+    cf_arena_init(&r.arena, 0);
+    memset(outcome, 0, sizeof *outcome);
+    cf_arena_init(&outcome->arena, 0);
+    r.fds = new_fds(&r.arena, x->block->n_sources);
+    r.outputs = new_fds(&r.arena, x->block->n_files);
+    r.gathers = CF_NEWS(&r.arena, cf_gather, (size_t)x->threads);
+    r.buffers = CF_NEWS(&r.arena, uint8_t *, (size_t)x->threads);
+    r.written = CF_NEWS(&r.arena, cf_stretches, (size_t)x->threads);
+    const bool ok = cf_arena_ok(&r.arena, err) && carry_out(&r, sink, outcome, err);
+    for (int i = 0; r.written && i < x->threads; i++) {
+        free(r.gathers[i].scratch);
+        free(r.gathers[i].checked.items);
+        free(r.written[i].items);
+        free(r.buffers[i]);
+    }
+    close_all(r.fds, x->block->n_sources);
+    close_all(r.outputs, x->block->n_files);
+    if (r.scratch >= 0) close(r.scratch);
+    cf_arena_free(&r.arena);
+    return ok;
+}
+
+void cf_outcome_free(cf_outcome *outcome)
+{
+    cf_arena_free(&outcome->arena);
+}

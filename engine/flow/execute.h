@@ -1,0 +1,58 @@
+/* A block carried out: output files filled window by window, by several threads, in bounded memory.
+ *
+ * A window is a contiguous stretch of one output file (some MiB), the unit of scheduling, progress
+ * and checksum. Replicas are compared, and small records that are not read whole are checked,
+ * before the first window. After the last one every record that was read wholly is held against its
+ * stored CRC-32.
+ */
+#ifndef CF_EXECUTE_H
+#define CF_EXECUTE_H
+
+#include <signal.h>
+#include <stdatomic.h>
+
+#include "block.h"
+#include "sink.h"
+
+typedef struct cf_progress {
+    _Atomic uint64_t done; /* bytes written */
+    uint64_t total;
+} cf_progress;
+
+typedef struct cf_execution {
+    const cf_block *block;
+    const char *const *roots; /* CKPTs of the command line */
+    int n_roots, threads;
+    bool fsync;
+    cf_progress *progress;
+    const volatile sig_atomic_t *stop; /* becomes the number of a signal: E_INTERRUPTED */
+} cf_execution;
+
+typedef enum cf_checked { CF_UNVERIFIED, CF_CRC_VERIFIED, CF_REPLICA_COMPARED } cf_checked;
+
+typedef struct cf_outcome {
+    cf_arena arena;
+    uint32_t *tensor_crc;  /* by number of the tensor */
+    uint8_t *tensor_check; /* cf_checked */
+    uint32_t *file_crc;    /* by number of the file */
+    uint64_t read, written, requests;
+    uint64_t n_checked[3]; /* tensors by cf_checked */
+} cf_outcome;
+
+bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_err *err);
+void cf_outcome_free(cf_outcome *outcome);
+
+/* ckptflow-manifest.json of the output, written through the sink: the same bytes for the same input
+ * and options, whatever the machine. options: the text of what was asked for. */
+bool cf_manifest_write(const cf_block *block, const cf_outcome *outcome, cf_sink *sink, bool fsync,
+                       cf_err *err);
+
+/* What a run will take: of a block alone. */
+typedef struct cf_price {
+    uint64_t read, written, requests,
+        scratch;     /* bytes; scratch: of compressed records, beside OUT */
+    uint64_t memory; /* bytes at the peak, for the given threads */
+} cf_price;
+void cf_block_price(const cf_block *block, int threads, cf_price *price);
+
+#endif

@@ -1,0 +1,50 @@
+/* Moves carried out: bytes of a record into a buffer of the tensor's shape. */
+#ifndef CF_GATHER_H
+#define CF_GATHER_H
+
+#include <stdatomic.h>
+
+#include "block.h"
+#include "span.h"
+
+enum { CF_TILE = 512 << 10 }; /* bytes of a buffer: half of what a core's L2 cache holds */
+
+/* A stretch of a record that was read, and its CRC-32: to be put together at the end. */
+typedef struct cf_stretch {
+    uint64_t number; /* of the record or chunk */
+    uint64_t at, size;
+    uint32_t crc;
+} cf_stretch;
+
+typedef struct cf_stretches {
+    cf_stretch *items;
+    size_t count, cap;
+} cf_stretches;
+
+/* Adds a stretch, joined to one that ends where it begins if that is among the latest. Heap. */
+bool cf_stretch_add(cf_stretches *list, uint64_t number, uint64_t at, uint64_t size, uint32_t crc,
+                    cf_err *err);
+/* Sorts, and tells whether number's stretches tile 0..size-1; crc is of all of it. */
+void cf_stretches_sort(cf_stretches *list);
+bool cf_stretches_whole(const cf_stretches *list, uint64_t number, uint64_t size, uint32_t *crc);
+
+/* Where the bytes of each record are: opened once, shared by all threads. */
+typedef struct cf_bytes {
+    const cf_block *block;
+    cf_span *records; /* by number: the payload alone */
+} cf_bytes;
+
+/* What a thread owns. */
+typedef struct cf_gather {
+    const cf_bytes *bytes;
+    uint8_t *scratch;     /* CF_TILE bytes */
+    cf_stretches checked; /* of records */
+    uint64_t read, requests;
+} cf_gather;
+
+/* Bytes from..to-1 of the chunk that the moves first..first+count-1 fill, into buffer. *crc is set
+ * and true is put into *known if the CRC-32 of the result came for free. */
+bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from, uint64_t to,
+                    uint8_t *buffer, uint32_t *crc, bool *known, cf_err *err);
+
+#endif

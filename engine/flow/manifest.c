@@ -1,0 +1,107 @@
+/* ckptflow-manifest.json: what was written, from what, and how sure it is. Written as text, entry
+ * by entry: a tree of a million tensors would cost more than moving them. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dtype.h"
+#include "execute.h"
+
+static void add_string(cf_text *out, const char *name, const cf_block *b, cf_ref ref)
+{
+    cf_text_printf(out, "\"%s\":", name);
+    cf_text_json(out, cf_block_text(b, ref), ref.size);
+}
+
+/* Numbers of the sources that a chunk's bytes come from, each once, in the order of the list. */
+static void add_sources(cf_text *out, const cf_block *b, const cf_b_chunk *c)
+{
+    cf_text_str(out, ",\"from\":[");
+    int64_t last = -1;
+    for (bool more = true, first = true; more; first = false) {
+        int64_t next = INT64_MAX;
+        for (uint64_t k = c->move; k < c->move + c->moves; k++) {
+            const cf_b_record *r = &b->records[b->moves[k].record];
+            /* what lies in memory came out of the pickle of its source: not known by number */
+            if (r->bytes.size || (int64_t)r->source <= last || (int64_t)r->source >= next) continue;
+            next = r->source;
+        }
+        more = next != INT64_MAX;
+        if (more) cf_text_printf(out, first ? "%lld" : ",%lld", (long long)next);
+        last = next;
+    }
+    cf_text_str(out, "]");
+}
+
+static void add_tensor(cf_text *out, const cf_block *b, const cf_outcome *o, const cf_b_chunk *c)
+{
+    static const char *const CHECKED[] = {"unverified", "crc-verified", "replica-compared"};
+    const cf_b_tensor *t = &b->tensors[c->tensor];
+    cf_text_str(out, "{");
+    add_string(out, "key", b, t->key);
+    cf_text_str(out, ",");
+    add_string(out, "name", b, t->name);
+    cf_text_str(out, ",");
+    add_string(out, "role", b, t->role);
+    cf_text_printf(out, ",\"dtype\":\"%s\",\"shape\":[", cf_dtype_of((cf_dtype)t->dtype)->name);
+    for (int d = 0; d < t->ndim; d++)
+        cf_text_printf(out, d ? ",%lld" : "%lld", (long long)b->numbers[t->dims + (uint64_t)d]);
+    cf_text_printf(out, "],\"offset\":%llu,\"size\":%llu,\"crc32\":\"%08x\",\"checked\":\"%s\"",
+                   (unsigned long long)c->begin, (unsigned long long)(c->end - c->begin),
+                   o->tensor_crc[c->tensor], CHECKED[o->tensor_check[c->tensor]]);
+    add_sources(out, b, c);
+    cf_text_str(out, "}");
+}
+
+static void write_text(cf_text *out, const cf_block *b, const cf_outcome *o)
+{
+    cf_text_str(out, "{\"schema\":\"ckptflow.manifest/1\",");
+    add_string(out, "format", b, b->head->text[CF_B_FORMAT]);
+    cf_text_str(out, ",");
+    add_string(out, "recipe", b, b->head->text[CF_B_RECIPE]);
+    cf_text_str(out, ",\n\"sources\":[");
+    for (uint64_t i = 0; i < b->n_sources; i++) {
+        cf_text_str(out, i ? ",\n{" : "\n{");
+        add_string(out, "path", b, b->sources[i].path);
+        cf_text_printf(out, ",\"size\":%llu}", (unsigned long long)b->sources[i].size);
+    }
+    cf_text_str(out, "],\n\"files\":[");
+    for (uint64_t i = 0; i < b->n_files; i++) {
+        const cf_b_file *f = &b->files[i];
+        cf_text_str(out, i ? ",\n{" : "\n{");
+        add_string(out, "path", b, f->path);
+        cf_text_printf(out, ",\"size\":%llu,\"crc32\":\"%08x\",\"tensors\":[",
+                       (unsigned long long)f->size, o->file_crc[i]);
+        bool first = true;
+        for (uint64_t k = f->chunk; k < f->chunk + f->chunks; k++) {
+            if (b->chunks[k].tensor == CF_B_NONE) continue;
+            cf_text_str(out, first ? "\n " : ",\n ");
+            add_tensor(out, b, o, &b->chunks[k]);
+            first = false;
+        }
+        cf_text_str(out, "]}");
+    }
+    cf_text_str(out, "]}\n");
+}
+
+bool cf_manifest_write(const cf_block *block, const cf_outcome *outcome, cf_sink *sink, bool fsync,
+                       cf_err *err)
+{
+    static const char PATH[] = "ckptflow-manifest.json";
+    cf_text text = {0};
+    int fd = -1;
+    write_text(&text, block, outcome);
+    bool ok = cf_text_ok(&text, err) && cf_sink_create(sink, PATH, text.size, &fd, err);
+    for (size_t done = 0; ok && done < text.size;) {
+        const ssize_t n = pwrite(fd, text.at + done, text.size - done, (off_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            ok = cf_fail_sys(err, errno, "cannot write");
+        else
+            done += (size_t)n;
+    }
+    if (ok && fsync && fdatasync(fd) != 0) ok = cf_fail_sys(err, errno, "cannot finish writing");
+    if (fd >= 0 && close(fd) != 0 && ok) ok = cf_fail_sys(err, errno, "cannot finish writing");
+    cf_text_free(&text);
+    return ok || cf_err_in_file(err, PATH);
+}

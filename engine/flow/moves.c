@@ -1,0 +1,187 @@
+/* Dimensions that lie the same way on both sides are one dimension, so that a shard of rows is a
+ * single run and a shard of columns one run a row. What is left of a transposed view are runs of
+ * one element. */
+#include "moves.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALL_RECORD = 1 << 20 };
+
+bool cf_mover_init(cf_mover *m, cf_source *source, cf_blocker *b, cf_err *err)
+{
+    *m = (cf_mover){.source = source, .b = b};
+    cf_arena_init(&m->arena, 0);
+    cf_map_init(&m->records, &m->arena);
+    m->sources = CF_NEWS(&m->arena, uint32_t, source->dir.count);
+    cf_blocker_text(b, "", 0); /* a reference of zeros is an empty text */
+    return cf_arena_ok(&m->arena, err);
+}
+
+void cf_mover_free(cf_mover *m)
+{
+    cf_arena_free(&m->arena);
+}
+
+static uint32_t source_of(cf_mover *m, uint32_t file)
+{
+    if (!m->sources[file]) {
+        const cf_dir_file *f = &m->source->dir.files[file];
+        const cf_b_source s = {.path = cf_blocker_text(m->b, f->path, strlen(f->path)),
+                               .size = f->size,
+                               .device = f->device,
+                               .inode = f->inode,
+                               .mtime_ns = f->mtime_ns,
+                               .root = f->root};
+        m->sources[file] = (uint32_t)cf_blocker_add(m->b, CF_B_SOURCES, &s, sizeof s) + 1;
+    }
+    return m->sources[file] - 1;
+}
+
+uint32_t cf_mover_file(cf_mover *m, uint32_t file)
+{
+    const cf_b_record r = {
+        .size = m->source->dir.files[file].size, .source = source_of(m, file), .place = CF_IN_FILE};
+    return (uint32_t)cf_blocker_add(m->b, CF_B_RECORDS, &r, sizeof r);
+}
+
+static bool record_of(cf_mover *m, const cf_storage *s, uint32_t *number, cf_err *err)
+{
+    if (s->place == CF_NOWHERE)
+        return cf_fail(err, CF_E_STORAGE_MISSING, "a meta tensor: the file holds no data for it");
+    /* the map borrows its key: the storage's address lives in the arena */
+    const cf_storage **key = cf_memdup(&m->arena, &s, sizeof s);
+    bool fresh;
+    uint64_t *known = key ? cf_map_put(&m->records, key, sizeof *key, &fresh) : NULL;
+    if (!known) return cf_arena_ok(&m->arena, err);
+    if (fresh) {
+        cf_b_record r = {.offset = s->offset,
+                         .size = s->size,
+                         .packed = s->packed,
+                         .crc = s->crc,
+                         .method = s->method,
+                         .place = (uint8_t)s->place,
+                         .has_crc = s->has_crc};
+        if (s->name) r.name = cf_blocker_text(m->b, s->name, strlen(s->name));
+        if (s->place == CF_IN_MEMORY)
+            r.bytes = cf_blocker_text(m->b, (const char *)s->bytes, s->size);
+        else
+            r.source = source_of(m, s->file);
+        *known = cf_blocker_add(m->b, CF_B_RECORDS, &r, sizeof r);
+    }
+    *number = (uint32_t)*known;
+    return true;
+}
+
+bool cf_mover_add(cf_mover *m, const cf_view *view, const int64_t *shape, const int64_t *at,
+                  uint64_t *number, cf_err *err)
+{
+    const int64_t size = cf_dtype_size(view->dtype);
+    cf_b_move move = {.from = view->offset, .run = (uint64_t)size, .dtype = (uint8_t)view->dtype};
+    if (!record_of(m, view->storage, &move.record, err)) return false;
+    if (view->storage->big_endian && cf_dtype_of(view->dtype)->swap > 1) move.flags |= CF_MOVE_SWAP;
+    if (view->conj) move.flags |= CF_MOVE_CONJ;
+    if (view->neg) move.flags |= CF_MOVE_NEG;
+    /* from the innermost dimension out, in bytes; each joins the one inside it where it can */
+    int64_t dims[3 * CF_MOST_DIMS], stride = size, to = 0;
+    int n = 0;
+    for (int d = view->ndim - 1; d >= 0; d--) {
+        const int64_t count = view->shape[d], from = view->stride[d] * size;
+        to += at[d] * stride;
+        if (count > 1) {
+            int64_t *inner = n ? &dims[3 * (n - 1)] : NULL;
+            if (!n && from == (int64_t)move.run && stride == (int64_t)move.run)
+                move.run *= (uint64_t)count;
+            else if (inner && inner[1] * inner[0] == from && inner[2] * inner[0] == stride)
+                inner[0] *= count;
+            else {
+                dims[3 * n] = count;
+                dims[3 * n + 1] = from;
+                dims[3 * n + 2] = stride;
+                n++;
+            }
+        }
+        stride *= shape[d];
+    }
+    move.to = (uint64_t)to;
+    move.ndim = (uint8_t)n;
+    for (int i = n - 1; i >= 0; i--) {
+        const uint64_t first = cf_blocker_add(m->b, CF_B_NUMBERS, &dims[3 * i], 3 * sizeof *dims);
+        if (i == n - 1) move.dims = first;
+    }
+    *number = cf_blocker_add(m->b, CF_B_MOVES, &move, sizeof move);
+    return true;
+}
+
+/* ---- checksums ---------------------------------------------------------------------------------
+ */
+
+typedef struct reading {
+    uint32_t record;
+    uint64_t from, size, move;
+} reading;
+
+static int by_record(const void *a, const void *b)
+{
+    const reading *x = a, *y = b;
+    if (x->record != y->record) return x->record < y->record ? -1 : 1;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    if (x->size != y->size) return x->size > y->size ? -1 : 1; /* the longest first */
+    return x->move < y->move ? -1 : 1;
+}
+
+/* Bytes that a move reads if they lie one after another in the record and are read in that order;
+ * 0 otherwise. */
+static uint64_t dense_bytes(const cf_b_move *move, const int64_t *numbers)
+{
+    int64_t bytes = (int64_t)move->run;
+    for (int d = move->ndim - 1; d >= 0; d--) {
+        const int64_t *dim = numbers + move->dims + 3 * d;
+        if (dim[1] != bytes) return 0;
+        bytes *= dim[0];
+    }
+    return (uint64_t)bytes;
+}
+
+bool cf_mover_checks(cf_mover *m, cf_err *err)
+{
+    cf_text *moves = &m->b->sections[CF_B_MOVES];
+    cf_b_move *move = (cf_b_move *)(void *)moves->at;
+    const int64_t *numbers = (const int64_t *)(void *)m->b->sections[CF_B_NUMBERS].at;
+    const cf_b_record *records = (const cf_b_record *)(void *)m->b->sections[CF_B_RECORDS].at;
+    const uint64_t n = moves->size / sizeof *move;
+    const uint64_t n_records = m->b->sections[CF_B_RECORDS].size / sizeof *records;
+    reading *list = CF_NEWS(&m->arena, reading, n + 1);
+    if (!list) return cf_arena_ok(&m->arena, err);
+    /* what is only compared may be read in samples */
+    bool *compared = CF_NEWS(&m->arena, bool, n + 1);
+    const cf_text *compares = &m->b->sections[CF_B_COMPARES];
+    const cf_b_compare *compare = (const cf_b_compare *)(const void *)compares->at;
+    if (!compared) return cf_arena_ok(&m->arena, err);
+    for (uint64_t i = 0; i < compares->size / sizeof *compare; i++)
+        compared[compare[i].left] = compared[compare[i].right] = true;
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < n; i++)
+        if (!compared[i])
+            list[count++] =
+                (reading){move[i].record, move[i].from, dense_bytes(&move[i], numbers), i};
+    qsort(list, count, sizeof *list, by_record);
+    uint64_t i = 0;
+    for (uint32_t r = 0; r < n_records; r++) {
+        const uint64_t first = i;
+        uint64_t next = 0, chosen = 0;
+        for (; i < count && list[i].record == r; i++)
+            if (list[i].from == next && list[i].size) {
+                next += list[i].size;
+                list[chosen++] = list[i]; /* overwrites only what was passed */
+            }
+        if (!records[r].has_crc || i == first) continue;
+        if (next == records[r].size)
+            for (uint64_t k = 0; k < chosen; k++) move[list[k].move].flags |= CF_MOVE_CHECKED;
+        else if (records[r].size <= SMALL_RECORD) {
+            const uint64_t number = r;
+            cf_blocker_add(m->b, CF_B_CHECKS, &number, sizeof number);
+        }
+    }
+    return true;
+}

@@ -1,0 +1,32 @@
+/* Views turned into moves: which bytes of which record go where in a tensor. */
+#ifndef CF_MOVES_H
+#define CF_MOVES_H
+
+#include "block.h"
+#include "source.h"
+
+/* Sources and records of a block, each once. */
+typedef struct cf_mover {
+    cf_arena arena;
+    cf_source *source;
+    cf_blocker *b;
+    cf_map records;    /* storage pointer -> number + 1 */
+    uint32_t *sources; /* number + 1 by file of the listing */
+} cf_mover;
+
+bool cf_mover_init(cf_mover *m, cf_source *source, cf_blocker *b, cf_err *err);
+void cf_mover_free(cf_mover *m);
+
+/* A whole file of the listing as a record. */
+uint32_t cf_mover_file(cf_mover *m, uint32_t file);
+
+/* Appends the move of a view into the box at `at` of a row-major tensor of `shape` (view's ndim
+ * both); its number. The view has elements. E_STORAGE_MISSING for a tensor without data. */
+bool cf_mover_add(cf_mover *m, const cf_view *view, const int64_t *shape, const int64_t *at,
+                  uint64_t *number, cf_err *err);
+
+/* Marks moves that together read a record with a checksum wholly and once, so that it can be
+ * checked as they pass; small records that are read otherwise get a check of their own. */
+bool cf_mover_checks(cf_mover *m, cf_err *err);
+
+#endif

@@ -1,0 +1,158 @@
+/* Parts are filled on any thread, without a lock: each has an arena of its own, and what it takes
+ * from a tree is copied, so that the tree can go. */
+#include "part.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "num.h"
+#include "shape.h"
+
+enum { MOST_KEY = 64 << 10 };
+
+cf_part *cf_part_new(cf_source *source, uint32_t file, int32_t rank)
+{
+    cf_part *part = calloc(1, sizeof *part);
+    if (!part) return NULL;
+    cf_arena_init(&part->arena, 0);
+    part->source = source;
+    part->file = file;
+    part->rank = rank;
+    return part;
+}
+
+void cf_part_free(cf_part *part)
+{
+    if (!part) return;
+    cf_arena_free(&part->arena);
+    free(part);
+}
+
+static bool context(const cf_part *part, const char *key, cf_err *err)
+{
+    cf_err_in_file(err, cf_source_path(part->source, part->file));
+    return cf_err_in_member(err, key);
+}
+
+/* A new op under a checked key; NULL with the error set. */
+static cf_op *add(cf_part *part, cf_op_kind kind, const char *key, size_t length, cf_err *err)
+{
+    if (length > MOST_KEY) {
+        cf_fail(err, CF_E_LIMIT, "a key of %zu bytes, at most %d", length, MOST_KEY);
+        context(part, NULL, err);
+        return NULL;
+    }
+    if (memchr(key, 0, length) || cf_utf8_valid(key, length) < length) {
+        cf_fail(err, CF_E_UTF8, "a key that is no UTF-8 or holds a NUL");
+        context(part, NULL, err);
+        return NULL;
+    }
+    cf_op *op = CF_PUSH(&part->arena, part->ops, part->count, part->cap);
+    const char *copy = cf_strndup(&part->arena, key, length);
+    if (!op || !copy) {
+        cf_arena_ok(&part->arena, err);
+        return NULL;
+    }
+    *op = (cf_op){.kind = kind, .key = copy, .rank = part->rank};
+    return op;
+}
+
+static const int64_t *dims(cf_part *part, const int64_t *from, int n)
+{
+    return cf_memdup(&part->arena, from, (size_t)n * sizeof *from);
+}
+
+bool cf_part_piece(cf_part *part, const char *key, size_t length, int ndim, const int64_t *shape,
+                   int n_at, const int64_t *at, const cf_view *view, cf_err *err)
+{
+    cf_op *op = add(part, CF_OP_PIECE, key, length, err);
+    if (!op) return false;
+    if (n_at != view->ndim || (shape && ndim != view->ndim)) {
+        cf_fail(err, CF_E_TYPE, "a piece of %d dimensions at %d offsets of a tensor of %d",
+                view->ndim, n_at, shape ? ndim : n_at);
+        return context(part, op->key, err);
+    }
+    if (ndim > CF_MOST_DIMS || n_at > CF_MOST_DIMS) {
+        cf_fail(err, CF_E_LIMIT, "more than %d dimensions", CF_MOST_DIMS);
+        return context(part, op->key, err);
+    }
+    if (shape && !cf_box_inside(view->ndim, shape, at, view->shape, err))
+        return context(part, op->key, err);
+    op->ndim = view->ndim;
+    op->dtype = view->dtype;
+    op->shape = shape ? dims(part, shape, ndim) : NULL;
+    op->at = dims(part, at, n_at);
+    op->view = cf_view_copy(&part->arena, view);
+    return cf_arena_ok(&part->arena, err);
+}
+
+bool cf_part_tensor(cf_part *part, const char *key, size_t length, const cf_view *view, cf_err *err)
+{
+    static const int64_t zero[CF_MOST_DIMS];
+    return cf_part_piece(part, key, length, view->ndim, view->shape, view->ndim, zero, view, err);
+}
+
+bool cf_part_value(cf_part *part, const char *key, size_t length, const cf_node *node, cf_err *err)
+{
+    cf_op *op = add(part, CF_OP_VALUE, key, length, err);
+    if (!op) return false;
+    op->hash = cf_node_hash(node);
+    op->node = cf_node_copy(&part->arena, node);
+    return cf_arena_ok(&part->arena, err);
+}
+
+bool cf_part_declare(cf_part *part, const char *key, size_t length, cf_dtype dtype, int ndim,
+                     const int64_t *shape, cf_err *err)
+{
+    cf_op *op = add(part, CF_OP_DECLARE, key, length, err);
+    if (!op) return false;
+    int64_t numel, bytes;
+    if (ndim > CF_MOST_DIMS) {
+        cf_fail(err, CF_E_LIMIT, "more than %d dimensions", CF_MOST_DIMS);
+        return context(part, op->key, err);
+    }
+    if (!cf_numel(shape, ndim, &numel) || !cf_mul(numel, cf_dtype_size(dtype), &bytes)) {
+        cf_fail(err, CF_E_OVERFLOW, "the sizes of a tensor multiply beyond 63 bits");
+        return context(part, op->key, err);
+    }
+    op->dtype = dtype;
+    op->ndim = (uint8_t)ndim;
+    op->shape = dims(part, shape, ndim);
+    return cf_arena_ok(&part->arena, err);
+}
+
+bool cf_part_name(cf_part *part, const char *key, size_t length, const char *role, const char *name,
+                  cf_err *err)
+{
+    cf_op *op = add(part, CF_OP_NAME, key, length, err);
+    if (!op) return false;
+    op->text = cf_strndup(&part->arena, role, strlen(role));
+    op->more = cf_strndup(&part->arena, name, strlen(name));
+    return cf_arena_ok(&part->arena, err);
+}
+
+bool cf_part_alias(cf_part *part, const char *key, size_t length, const char *of, cf_err *err)
+{
+    cf_op *op = add(part, CF_OP_ALIAS, key, length, err);
+    if (!op) return false;
+    op->text = cf_strndup(&part->arena, of, strlen(of));
+    return cf_arena_ok(&part->arena, err);
+}
+
+bool cf_part_same(cf_part *part, const char *key, size_t length, const char *said, cf_err *err)
+{
+    if (!said) return true;
+    cf_op *op = add(part, CF_OP_SAME, key, length, err);
+    if (!op) return false;
+    op->text = cf_strndup(&part->arena, said, strlen(said));
+    return cf_arena_ok(&part->arena, err);
+}
+
+bool cf_part_world(cf_part *part, int64_t size, int32_t rank, cf_err *err)
+{
+    cf_op *op = add(part, CF_OP_WORLD, "", 0, err);
+    if (!op) return false;
+    op->size = size;
+    if (rank >= 0) op->rank = rank;
+    return true;
+}

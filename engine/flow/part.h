@@ -1,0 +1,41 @@
+/* What one file's `read` said, until it is merged: private to part.c and catalogue.c. */
+#ifndef CF_PART_H
+#define CF_PART_H
+
+#include "catalogue.h"
+
+typedef enum cf_op_kind {
+    CF_OP_PIECE,
+    CF_OP_VALUE,
+    CF_OP_DECLARE,
+    CF_OP_NAME,
+    CF_OP_ALIAS,
+    CF_OP_SAME,
+    CF_OP_WORLD
+} cf_op_kind;
+
+typedef struct cf_op {
+    cf_op_kind kind;
+    uint8_t ndim;
+    cf_dtype dtype;
+    const char *key;
+    const int64_t *shape; /* NULL: not said */
+    const int64_t *at;    /* CF_OP_PIECE: of the box, ndim of the view */
+    const cf_view *view;
+    const cf_node *node;
+    uint64_t hash;
+    const char *text, *more; /* role and name; other key; what is said */
+    int64_t size;            /* of the world */
+    int32_t rank;
+} cf_op;
+
+struct cf_part {
+    cf_arena arena;
+    cf_source *source;
+    uint32_t file;
+    int32_t rank;
+    cf_op *ops;
+    size_t count, cap;
+};
+
+#endif

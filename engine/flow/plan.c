@@ -1,0 +1,127 @@
+#include "plan.h"
+
+#include <string.h>
+
+#include "layout.h"
+#include "pattern.h"
+
+static const struct {
+    const char *name, *suffix;
+    cf_writer writer;
+    bool ready;
+} WRITERS[] = {{"safetensors", ".safetensors", CF_WRITE_SAFETENSORS, true},
+               {"json", ".json", CF_WRITE_JSON, true},
+               {"torch", ".pt", CF_WRITE_TORCH, false},
+               {"dcp", NULL, CF_WRITE_DCP, false},
+               {"npy", ".npy", CF_WRITE_NPY, false}};
+
+enum { N_WRITERS = sizeof WRITERS / sizeof *WRITERS };
+
+void cf_plan_init(cf_plan *plan, cf_catalogue *cat)
+{
+    memset(plan, 0, sizeof *plan);
+    cf_arena_init(&plan->arena, 0);
+    plan->cat = cat;
+}
+
+void cf_plan_free(cf_plan *plan)
+{
+    cf_text_free(&plan->notes);
+    cf_arena_free(&plan->arena);
+}
+
+static int writer_of(const char *path, const char *as)
+{
+    const size_t n = strlen(path);
+    for (int i = 0; i < N_WRITERS; i++) {
+        const char *suffix = WRITERS[i].suffix;
+        if (as ? strcmp(WRITERS[i].name, as) == 0
+               : suffix && n > strlen(suffix) && strcmp(path + n - strlen(suffix), suffix) == 0)
+            return i;
+    }
+    return -1;
+}
+
+static bool check_path(const cf_plan *plan, const char *path, cf_err *err)
+{
+    if (!*path || *path == '/' || cf_utf8_valid(path, strlen(path)) < strlen(path))
+        return cf_fail(err, CF_L_PLAN, "plan:write: '%s' is no path within the output", path);
+    for (const char *p = path; *p;) {
+        const size_t n = strcspn(p, "/");
+        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.') ||
+            (p[n] == '/' && !p[n + 1]))
+            return cf_fail(err, CF_L_PLAN, "plan:write: '%s' is no path within the output", path);
+        p += n + (p[n] == '/');
+    }
+    for (size_t i = 0; i < plan->n_writes; i++)
+        if (strcmp(plan->writes[i].path, path) == 0)
+            return cf_fail(err, CF_L_PLAN, "plan:write: %s is written twice", path);
+    return true;
+}
+
+bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, size_t count,
+                   const cf_write_options *options, cf_err *err)
+{
+    const int w = writer_of(path, options->as);
+    if (w < 0 && options->as)
+        return cf_fail(err, CF_L_PLAN, "plan:write: no writer is called '%s'", options->as);
+    if (w < 0) {
+        cf_fail(err, CF_L_PLAN, "plan:write: no writer for '%s'", path);
+        return cf_err_hint(err, "name one with as = \"safetensors\" or \"json\"");
+    }
+    if (!WRITERS[w].ready)
+        return cf_fail(err, CF_L_PLAN, "%s: this version does not write %s files", path,
+                       WRITERS[w].name);
+    if (!check_path(plan, path, err)) return false;
+    for (size_t i = 0; i < count; i++) {
+        cf_row *row = entries[i].row;
+        if (!row) continue;
+        if (WRITERS[w].writer == CF_WRITE_SAFETENSORS && row->dtype == CF_NO_DTYPE)
+            return cf_fail(err, CF_L_PLAN, "%s: safetensors cannot hold the value %s", path,
+                           row->key);
+        if (WRITERS[w].writer == CF_WRITE_JSON && row->dtype != CF_NO_DTYPE)
+            return cf_fail(err, CF_L_PLAN, "%s: JSON cannot hold the tensor %s", path, row->key);
+        row->used = true;
+    }
+    if (!count && WRITERS[w].writer == CF_WRITE_SAFETENSORS) return true;
+    cf_write *write = CF_PUSH(&plan->arena, plan->writes, plan->n_writes, plan->cap_writes);
+    if (!write) return cf_arena_ok(&plan->arena, err);
+    *write = (cf_write){.path = cf_strndup(&plan->arena, path, strlen(path)),
+                        .writer = WRITERS[w].writer,
+                        .entries = cf_memdup(&plan->arena, entries, count * sizeof *entries),
+                        .count = count,
+                        .options = *options};
+    for (size_t i = 0; write->entries && i < count; i++)
+        write->entries[i].name = cf_strndup(&plan->arena, entries[i].name, strlen(entries[i].name));
+    const char **meta = CF_NEWS(&plan->arena, const char *, 2 * options->n_meta + 1);
+    for (size_t i = 0; meta && i < 2 * options->n_meta; i++)
+        meta[i] = cf_strndup(&plan->arena, options->meta[i], strlen(options->meta[i]));
+    write->options.meta = meta;
+    return cf_arena_ok(&plan->arena, err);
+}
+
+void cf_plan_drop(cf_plan *plan, cf_row *row)
+{
+    (void)plan;
+    row->used = true;
+}
+
+bool cf_plan_copy(cf_plan *plan, const char *glob, cf_err *err)
+{
+    if (!cf_pattern_check(glob, err)) return false;
+    cf_copy *copy = CF_PUSH(&plan->arena, plan->copies, plan->n_copies, plan->cap_copies);
+    if (!copy) return cf_arena_ok(&plan->arena, err);
+    copy->glob = cf_strndup(&plan->arena, glob, strlen(glob));
+    return cf_arena_ok(&plan->arena, err);
+}
+
+bool cf_plan_finish(cf_plan *plan, cf_err *err)
+{
+    for (size_t i = 0; i < plan->cat->count; i++) {
+        const cf_row *row = plan->cat->rows[i];
+        if (row->used || row->alias) continue;
+        cf_fail(err, CF_L_PLAN, "%s is neither written nor dropped", row->key);
+        return cf_err_hint(err, "plan:drop(cat:match(\"%s\"), why) if that is meant", row->key);
+    }
+    return true;
+}

@@ -1,0 +1,60 @@
+/* What a recipe recorded, and its turning into output files.
+ *
+ * A recipe names rows (or views of them) and the path they go to; cf_plan_finish checks that
+ * everything is written or dropped by name, lays the files out to the byte, and cf_plan_block
+ * serialises all of it as one flat block (block.h), which is all that outlives the planner.
+ */
+#ifndef CF_PLAN_H
+#define CF_PLAN_H
+
+#include "catalogue.h"
+
+typedef enum cf_writer {
+    CF_WRITE_SAFETENSORS,
+    CF_WRITE_JSON,
+    CF_WRITE_TORCH,
+    CF_WRITE_DCP,
+    CF_WRITE_NPY
+} cf_writer;
+
+/* One thing to write: a row (tensor or value), or a view under a name (then row is NULL). */
+typedef struct cf_entry {
+    const char *name;
+    cf_row *row;
+    const cf_view *view;
+} cf_entry;
+
+typedef struct cf_write_options {
+    const char *as;          /* "safetensors" "json" ...; NULL: by the suffix */
+    const char *const *meta; /* pairs of strings for safetensors' __metadata__ */
+    size_t n_meta;
+    uint64_t max_shard_size; /* 0: one file */
+} cf_write_options;
+
+typedef struct cf_plan {
+    cf_arena arena;
+    cf_catalogue *cat;
+    cf_replicas replicas;
+    struct cf_write *writes;
+    size_t n_writes, cap_writes;
+    struct cf_copy *copies;
+    size_t n_copies, cap_copies;
+    cf_text notes;
+} cf_plan;
+
+void cf_plan_init(cf_plan *plan, cf_catalogue *cat);
+void cf_plan_free(cf_plan *plan);
+
+/* Entries are copied, rows borrowed. L_PLAN: no such writer, a writer that cannot hold a value or
+ * that is not there yet (torch, dcp, npy), a path that is absolute, has "..", or is written twice.
+ * A safetensors file without tensors is not written. */
+bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, size_t count,
+                   const cf_write_options *options, cf_err *err);
+void cf_plan_drop(cf_plan *plan, cf_row *row);
+/* Files of the checkpoint that match and that no format read; taken over byte for byte. */
+bool cf_plan_copy(cf_plan *plan, const char *glob, cf_err *err);
+
+/* L_PLAN "optim.x is neither written nor dropped". Lays out and makes the moves. */
+bool cf_plan_finish(cf_plan *plan, cf_err *err);
+
+#endif

@@ -1,0 +1,215 @@
+/* What a file is, is told by its first bytes; its suffix decides only where they are broken, so
+ * that a cut model.safetensors is called a cut safetensors file and not an unknown one. */
+#include "source.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "json.h"
+#include "safetensors.h"
+#include "torchfile.h"
+
+enum {
+    KEEP = 16 << 20,      /* bytes of trees kept without a pin */
+    MOST_TEXT = 64 << 20, /* bytes of a JSON or text file */
+    TREE_BASE = 16 << 20, /* a tree may take this and */
+    TREE_PER_BYTE = 64    /* so many bytes for each byte of its file */
+};
+
+bool cf_source_open(cf_source *source, const char *const *paths, int count, bool inert, cf_err *err)
+{
+    memset(source, 0, sizeof *source);
+    pthread_mutex_init(&source->lock, NULL);
+    cf_arena_init(&source->arena, 0);
+    source->inert = inert;
+    if (!cf_dir_list(&source->dir, paths, count, &source->arena, err)) return false;
+    source->trees = CF_NEWS(&source->arena, cf_tree, source->dir.count);
+    for (uint32_t i = 0; source->trees && i < source->dir.count; i++) {
+        source->trees[i].file = i;
+        pthread_mutex_init(&source->trees[i].lock, NULL);
+    }
+    return cf_arena_ok(&source->arena, err);
+}
+
+void cf_source_close(cf_source *source)
+{
+    for (uint32_t i = 0; source->trees && i < source->dir.count; i++) {
+        cf_arena_free(&source->trees[i].arena);
+        cf_arena_free(&source->trees[i].keep);
+        pthread_mutex_destroy(&source->trees[i].lock);
+    }
+    cf_text_free(&source->notes);
+    cf_arena_free(&source->arena);
+    pthread_mutex_destroy(&source->lock);
+}
+
+void cf_source_note(cf_source *source, const char *fmt, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    pthread_mutex_lock(&source->lock);
+    cf_text_printf(&source->notes, "%s\n", line);
+    pthread_mutex_unlock(&source->lock);
+}
+
+static bool ends(const char *path, const char *suffix)
+{
+    const size_t n = strlen(path), m = strlen(suffix);
+    return n >= m && strcmp(path + n - m, suffix) == 0;
+}
+
+static bool torch_suffix(const char *path)
+{
+    return ends(path, ".pt") || ends(path, ".pth") || ends(path, ".bin") || ends(path, ".ckpt");
+}
+
+/* Text, or JSON where the suffix or the first character says so. */
+static bool read_text(const cf_span *span, const char *path, cf_tree *tree, cf_err *err)
+{
+    if (span->size > MOST_TEXT)
+        return cf_fail(err, CF_E_MAGIC, "a file of a kind that is not known");
+    char *text = cf_alloc(&tree->arena, span->size + 1);
+    if (!text) return cf_arena_ok(&tree->arena, err);
+    if (!cf_span_read(span, 0, text, span->size, err)) return false;
+    text[span->size] = '\0';
+    const bool json = span->size && (text[0] == '{' || text[0] == '[');
+    if (json || ends(path, ".json"))
+        return cf_json_read(text, span->size, &tree->arena, &tree->root, err);
+    static const char LFS[] = "version https://git-lfs";
+    if (span->size >= sizeof LFS - 1 && memcmp(text, LFS, sizeof LFS - 1) == 0) {
+        cf_fail(err, CF_E_MAGIC, "a Git LFS pointer, not the file it stands for");
+        return cf_err_hint(err, "git lfs pull fetches the real file");
+    }
+    const bool binary = memchr(text, 0, span->size) || cf_utf8_valid(text, span->size) < span->size;
+    if (binary || torch_suffix(path))
+        return cf_fail(err, CF_E_MAGIC, "%s",
+                       span->size == 0 ? "an empty file" : "a file of a kind that is not known");
+    tree->root = cf_node_text(&tree->arena, CF_NODE_STRING, text, span->size);
+    return cf_arena_ok(&tree->arena, err);
+}
+
+static bool read_root(const cf_span *span, const char *path, bool inert, cf_tree *tree,
+                      char *forbidden, cf_err *err)
+{
+    uint8_t head[64] = {0};
+    const size_t n = span->size < sizeof head ? span->size : sizeof head;
+    if (!cf_span_read(span, 0, head, n, err)) return false;
+    cf_reading r = {.tree = &tree->arena, .keep = &tree->keep, .file = tree->file, .inert = inert};
+    bool ok;
+    if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0) {
+        ok = cf_torch_zip_read(span, &r, &tree->root, err);
+    } else if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0) {
+        return cf_fail(err, CF_E_MAGIC, "numpy files are not read in this version");
+    } else if (cf_torch_legacy_magic(head, n)) {
+        ok = cf_torch_legacy_read(span, &r, &tree->root, err);
+    } else if (ends(path, ".safetensors") ||
+               (n > 8 && head[8] == '{' && !(head[0] == '{' || head[0] == '['))) {
+        return cf_safetensors_read(span, &r, &tree->root, &tree->meta, err);
+    } else if (n >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5) {
+        ok = cf_pickle_file_read(span, &r, &tree->root, err);
+    } else if (torch_suffix(path) && n >= 4 && head[0] != '{' && span->size > 22) {
+        /* an archive behind other bytes still has its directory at the end */
+        ok = cf_torch_zip_read(span, &r, &tree->root, err);
+        if (!ok && err->code == CF_E_ZIP_STRUCT) {
+            cf_arena_free(&tree->arena);
+            return read_text(span, path, tree, err);
+        }
+    } else {
+        return read_text(span, path, tree, err);
+    }
+    memcpy(forbidden, r.forbidden, sizeof r.forbidden);
+    return ok;
+}
+
+static bool parse(cf_source *source, cf_tree *tree, cf_err *err)
+{
+    const cf_dir_file *file = &source->dir.files[tree->file];
+    int fd;
+    if (!cf_dir_open(&source->dir, tree->file, &fd, err)) return cf_err_in_file(err, file->path);
+    /* what was located stays; a tree that is parsed again finds new storages at the same places */
+    const size_t limit =
+        TREE_BASE +
+        (file->size > SIZE_MAX / TREE_PER_BYTE / 2 ? SIZE_MAX / 2 : file->size * TREE_PER_BYTE);
+    cf_arena_init(&tree->arena, limit);
+    tree->keep.limit = 0;
+    tree->root = tree->meta = NULL;
+    char forbidden[192] = "";
+    const cf_span span = cf_span_of_file(fd, file->size);
+    bool ok = read_root(&span, file->path, source->inert, tree, forbidden, err);
+    close(fd);
+    if (ok && !tree->meta) {
+        tree->meta = cf_node_new(&tree->arena, CF_NODE_DICT);
+        ok = cf_arena_ok(&tree->arena, err);
+    }
+    if (!ok) {
+        cf_arena_free(&tree->arena);
+        return cf_err_in_file(err, file->path);
+    }
+    if (forbidden[0])
+        cf_source_note(source,
+                       "%s names %s, which is refused without --inert; nothing was executed",
+                       file->path, forbidden);
+    return true;
+}
+
+bool cf_source_pin(cf_source *source, uint32_t file, cf_tree **out, cf_err *err)
+{
+    cf_tree *tree = &source->trees[file];
+    pthread_mutex_lock(&tree->lock);
+    if (!(tree->generation & 1) && !tree->failed) {
+        if (parse(source, tree, &tree->err))
+            tree->generation++;
+        else
+            tree->failed = true;
+    }
+    const bool ok = !tree->failed;
+    if (ok) {
+        pthread_mutex_lock(&source->lock);
+        if (tree->pins++ == 0 && tree->stamp) source->kept -= tree->arena.held;
+        pthread_mutex_unlock(&source->lock);
+        *out = tree;
+    } else {
+        *err = tree->err;
+    }
+    pthread_mutex_unlock(&tree->lock);
+    return ok;
+}
+
+/* Frees the trees that nobody has looked into for longest until what is kept fits. The lock of a
+ * tree is only tried: one that is being pinned right now is no candidate. */
+static void trim(cf_source *source)
+{
+    while (source->kept > KEEP) {
+        cf_tree *oldest = NULL;
+        for (uint32_t i = 0; i < source->dir.count; i++) {
+            cf_tree *t = &source->trees[i];
+            if ((t->generation & 1) && t->pins == 0 && t->stamp &&
+                (!oldest || t->stamp < oldest->stamp))
+                oldest = t;
+        }
+        if (!oldest || pthread_mutex_trylock(&oldest->lock) != 0) return;
+        source->kept -= oldest->arena.held;
+        cf_arena_free(&oldest->arena);
+        oldest->root = oldest->meta = NULL;
+        oldest->stamp = 0;
+        oldest->generation++;
+        pthread_mutex_unlock(&oldest->lock);
+    }
+}
+
+void cf_source_unpin(cf_source *source, cf_tree *tree)
+{
+    pthread_mutex_lock(&source->lock);
+    if (--tree->pins == 0) {
+        tree->stamp = ++source->clock;
+        source->kept += tree->arena.held;
+        trim(source);
+    }
+    pthread_mutex_unlock(&source->lock);
+}

@@ -1,0 +1,55 @@
+/* An opened checkpoint: its listing, and the trees of its files, parsed when first asked for.
+ *
+ * Thread-safe. A tree is pinned while somebody reads it and freed when the last pin goes, unless
+ * there is room to keep it (a budget shared by all): a file that several reads look into is parsed
+ * once in practice. Storages outlive their tree. A tree's `generation` changes when it is freed, so
+ * that a handle that outlived it can be told.
+ */
+#ifndef CF_SOURCE_H
+#define CF_SOURCE_H
+
+#include <pthread.h>
+
+#include "dir.h"
+#include "node.h"
+
+typedef struct cf_tree {
+    uint32_t file;
+    uint32_t generation; /* odd: parsed and alive */
+    int pins;
+    bool failed;
+    cf_err err; /* why, if failed */
+    cf_node *root;
+    cf_node *meta; /* a dict: safetensors' __metadata__, else empty */
+    cf_arena arena, keep;
+    pthread_mutex_t lock; /* of parsing */
+    uint64_t stamp;       /* when last unpinned */
+} cf_tree;
+
+typedef struct cf_source {
+    cf_arena arena;
+    cf_dir dir;
+    cf_tree *trees; /* one a file of the listing */
+    bool inert;
+    pthread_mutex_t lock;
+    uint64_t clock, kept; /* bytes in trees without a pin */
+    cf_text notes;        /* warnings, one a line */
+} cf_source;
+
+/* paths are borrowed for as long as the source. */
+bool cf_source_open(cf_source *source, const char *const *paths, int count, bool inert,
+                    cf_err *err);
+void cf_source_close(cf_source *source);
+
+/* The tree of a file, pinned. Errors name the file. */
+bool cf_source_pin(cf_source *source, uint32_t file, cf_tree **tree, cf_err *err);
+void cf_source_unpin(cf_source *source, cf_tree *tree);
+
+static inline const char *cf_source_path(const cf_source *source, uint32_t file)
+{
+    return source->dir.files[file].path;
+}
+
+void cf_source_note(cf_source *source, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif
