@@ -1,0 +1,379 @@
+/* selection and row: the catalogue as recipes see it, rows under names.
+ *
+ * A selection is one userdata with its entries inside. Names belong to rows, or to the selection
+ * that a `rename` made; a later one keeps that one alive.
+ */
+#include <string.h>
+
+#include "bind.h"
+#include "pattern.h"
+
+static const char SELECTION[] = "selection";
+static const char ROW[] = "row";
+
+typedef struct row_handle {
+    cf_row *row;
+    const cf_catalogue *cat;
+} row_handle;
+
+const cf_selection *cf_test_selection(lua_State *L, int index)
+{
+    return luaL_testudata(L, index, SELECTION);
+}
+
+static cf_selection *check_selection(lua_State *L)
+{
+    return luaL_checkudata(L, 1, SELECTION);
+}
+
+cf_row *cf_test_row(lua_State *L, int index)
+{
+    const row_handle *handle = luaL_testudata(L, index, ROW);
+    return handle ? handle->row : NULL;
+}
+
+/* Room for `most` entries; `from` (an index, or 0) holds the names. */
+static cf_selection *new_selection(lua_State *L, cf_catalogue *cat, size_t most, int from)
+{
+    cf_selection *sel = cf_new(L, sizeof *sel + most * sizeof(cf_entry), 1, SELECTION);
+    sel->cat = cat;
+    cf_arena_init(&sel->arena, 0);
+    if (from) {
+        lua_pushvalue(L, from);
+        lua_setiuservalue(L, -2, 1);
+    }
+    return sel;
+}
+
+static void add(cf_selection *sel, const char *name, cf_row *row)
+{
+    sel->entries[sel->count++] = (cf_entry){.name = name, .row = row};
+}
+
+void cf_push_catalogue(lua_State *L, cf_catalogue *cat)
+{
+    cf_selection *sel = new_selection(L, cat, cat->count, 0);
+    for (size_t i = 0; i < cat->count; i++) add(sel, cat->rows[i]->key, cat->rows[i]);
+}
+
+/* Makes the map of names; the number of the first entry that has the name of an earlier one in
+ * `twin`, SIZE_MAX: none. False: no memory. */
+static bool index_names(cf_selection *sel, size_t *twin)
+{
+    *twin = SIZE_MAX;
+    if (sel->indexed) return true;
+    cf_map_init(&sel->index, &sel->arena);
+    for (size_t i = 0; i < sel->count; i++) {
+        bool fresh;
+        const char *name = sel->entries[i].name;
+        uint64_t *at = cf_map_put(&sel->index, name, strlen(name), &fresh);
+        if (!at) return false;
+        if (!fresh && *twin == SIZE_MAX) *twin = i;
+        if (fresh) *at = i;
+    }
+    sel->indexed = true;
+    return true;
+}
+
+/* Two rows under one name are an error. Returns 1, for the selection at the top. */
+static int check_names(lua_State *L, cf_selection *sel)
+{
+    size_t twin;
+    uint64_t first = 0;
+    cf_err err;
+    if (!index_names(sel, &twin)) {
+        cf_arena_ok(&sel->arena, &err);
+        return cf_raise(L, &err);
+    }
+    if (twin == SIZE_MAX) return 1;
+    const cf_entry *entry = &sel->entries[twin];
+    cf_map_get(&sel->index, entry->name, strlen(entry->name), &first);
+    return cf_raise_code(L, CF_E_DUP_KEY, "%s and %s both map to %s", sel->entries[first].row->key,
+                         entry->row->key, entry->name);
+}
+
+static int sel_role(lua_State *L)
+{
+    static const char *const roles[] = {"model", "optim", "copy", "rest", NULL};
+    const cf_selection *all = check_selection(L);
+    const char *role = roles[luaL_checkoption(L, 2, NULL, roles)];
+    cf_selection *sel = new_selection(L, all->cat, all->count, 0);
+    for (size_t i = 0; i < all->count; i++) {
+        cf_row *row = all->entries[i].row;
+        if (strcmp(row->role, role) == 0) add(sel, row->name, row);
+    }
+    return check_names(L, sel);
+}
+
+/* Any of the globs, and none of those that begin with "!". */
+static bool fits(lua_State *L, const char *name, int last)
+{
+    bool any = false, wanted = false;
+    for (int i = 2; i <= last; i++) {
+        const char *glob = lua_tostring(L, i);
+        if (glob[0] == '!') {
+            if (cf_glob_match(glob + 1, name)) return false;
+        } else {
+            wanted = true;
+            any = any || cf_glob_match(glob, name);
+        }
+    }
+    return any || !wanted;
+}
+
+static int sel_match(lua_State *L)
+{
+    const cf_selection *all = check_selection(L);
+    const int last = lua_gettop(L);
+    for (int i = 2; i <= last; i++) luaL_checkstring(L, i);
+    cf_selection *sel = new_selection(L, all->cat, all->count, 1);
+    for (size_t i = 0; i < all->count; i++)
+        if (fits(L, all->entries[i].name, last))
+            add(sel, all->entries[i].name, all->entries[i].row);
+    return 1;
+}
+
+static int of_kind(lua_State *L, bool tensors)
+{
+    const cf_selection *all = check_selection(L);
+    cf_selection *sel = new_selection(L, all->cat, all->count, 1);
+    for (size_t i = 0; i < all->count; i++)
+        if ((all->entries[i].row->dtype != CF_NO_DTYPE) == tensors)
+            add(sel, all->entries[i].name, all->entries[i].row);
+    return 1;
+}
+
+static int sel_tensors(lua_State *L)
+{
+    return of_kind(L, true);
+}
+
+static int sel_values(lua_State *L)
+{
+    return of_kind(L, false);
+}
+
+static int sel_rename(lua_State *L)
+{
+    const cf_selection *all = check_selection(L);
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    cf_selection *sel = new_selection(L, all->cat, all->count, 0);
+    for (size_t i = 0; i < all->count; i++) {
+        lua_pushvalue(L, 2);
+        lua_pushstring(L, all->entries[i].name);
+        lua_call(L, 1, 1);
+        size_t length;
+        if (lua_type(L, -1) != LUA_TSTRING)
+            return luaL_error(L, "rename: the new name of '%s' is a %s", all->entries[i].name,
+                              luaL_typename(L, -1));
+        const char *name = lua_tolstring(L, -1, &length);
+        if (length > CF_MOST_KEY || cf_utf8_valid(name, length) != length || strlen(name) != length)
+            return luaL_error(L, "rename: the new name of '%s' is no name", all->entries[i].name);
+        name = cf_strndup(&sel->arena, name, length);
+        if (!name) break; /* check_names tells */
+        add(sel, name, all->entries[i].row);
+        lua_pop(L, 1);
+    }
+    return check_names(L, sel);
+}
+
+static void push_row(lua_State *L, const cf_catalogue *cat, cf_row *row)
+{
+    row_handle *handle = cf_new(L, sizeof *handle, 0, ROW);
+    handle->row = row;
+    handle->cat = cat;
+}
+
+static int sel_find(lua_State *L)
+{
+    cf_selection *sel = check_selection(L);
+    size_t length, twin;
+    const char *name = luaL_checklstring(L, 2, &length);
+    uint64_t at;
+    cf_err err;
+    if (!index_names(sel, &twin)) {
+        cf_arena_ok(&sel->arena, &err);
+        return cf_raise(L, &err);
+    }
+    if (cf_map_get(&sel->index, name, length, &at))
+        push_row(L, sel->cat, sel->entries[at].row);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
+static int sel_length(lua_State *L)
+{
+    lua_pushinteger(L, (lua_Integer)check_selection(L)->count);
+    return 1;
+}
+
+/* Upvalues: the selection, the number of the next entry. */
+static int pairs_step(lua_State *L)
+{
+    const cf_selection *sel = lua_touserdata(L, lua_upvalueindex(1));
+    const size_t at = (size_t)lua_tointeger(L, lua_upvalueindex(2));
+    if (at >= sel->count) return 0;
+    lua_pushinteger(L, (lua_Integer)at + 1);
+    lua_replace(L, lua_upvalueindex(2));
+    lua_pushstring(L, sel->entries[at].name);
+    push_row(L, sel->cat, sel->entries[at].row);
+    return 2;
+}
+
+static int sel_pairs(lua_State *L)
+{
+    check_selection(L);
+    lua_pushvalue(L, 1);
+    lua_pushinteger(L, 0);
+    lua_pushcclosure(L, pairs_step, 2);
+    return 1;
+}
+
+static int sel_free(lua_State *L)
+{
+    cf_arena_free(&check_selection(L)->arena);
+    return 0;
+}
+
+static int sel_show(lua_State *L)
+{
+    lua_pushfstring(L, "selection of %d rows", (int)check_selection(L)->count);
+    return 1;
+}
+
+static bool sel_field(lua_State *L, const char *key)
+{
+    const cf_catalogue *cat = check_selection(L)->cat;
+    if (strcmp(key, "world") == 0)
+        lua_pushinteger(L, cat->world);
+    else if (strcmp(key, "format") == 0)
+        lua_pushstring(L, cat->format);
+    else
+        return false;
+    return true;
+}
+
+/* ---- row */
+
+static const row_handle *check_row(lua_State *L)
+{
+    return luaL_checkudata(L, 1, ROW);
+}
+
+/* Whose pieces a row has: its own, or those it is an alias of. */
+static const cf_row *holder(const cf_row *row)
+{
+    return row->alias ? row->alias : row;
+}
+
+/* The value of the smallest rank; where it was told equal to an earlier one, that one's node. */
+static const cf_node *value_of(const cf_row *row)
+{
+    const cf_value *first = NULL;
+    for (size_t i = 0; i < row->n_values; i++)
+        if (!first || row->values[i].rank < first->rank) first = &row->values[i];
+    if (!first || first->node) return first ? first->node : NULL;
+    for (size_t i = 0; i < row->n_values; i++)
+        if (row->values[i].node && row->values[i].hash == first->hash) return row->values[i].node;
+    return NULL;
+}
+
+/* The whole tensor where one piece is that; a view over several pieces is not in this version. */
+static const cf_view *whole_view(const cf_row *row)
+{
+    for (size_t i = 0; i < row->n_pieces; i++)
+        if (row->pieces[i].view->numel == row->numel && row->pieces[i].view->ndim == row->ndim &&
+            memcmp(row->pieces[i].view->shape, row->shape, row->ndim * sizeof *row->shape) == 0)
+            return row->pieces[i].view;
+    return NULL;
+}
+
+static bool row_field(lua_State *L, const char *key)
+{
+    const cf_row *row = check_row(L)->row;
+    const bool tensor = row->dtype != CF_NO_DTYPE;
+    const cf_view *view;
+    if (strcmp(key, "key") == 0)
+        lua_pushstring(L, row->key);
+    else if (strcmp(key, "role") == 0)
+        lua_pushstring(L, row->role);
+    else if (strcmp(key, "name") == 0)
+        lua_pushstring(L, row->name);
+    else if (strcmp(key, "dtype") == 0)
+        tensor ? (void)lua_pushstring(L, cf_dtype_of(row->dtype)->name) : lua_pushnil(L);
+    else if (strcmp(key, "shape") == 0)
+        tensor ? cf_push_sizes(L, row->ndim, row->shape) : lua_pushnil(L);
+    else if (strcmp(key, "view") == 0)
+        tensor && (view = whole_view(holder(row))) ? cf_push_view(L, view) : lua_pushnil(L);
+    else if (strcmp(key, "value") == 0)
+        cf_push_value(L, tensor ? NULL : value_of(row), true);
+    else
+        return false;
+    return true;
+}
+
+/* Upvalues: the row, the number of the next piece. */
+static int pieces_step(lua_State *L)
+{
+    const row_handle *handle = lua_touserdata(L, lua_upvalueindex(1));
+    const cf_row *row = holder(handle->row);
+    const size_t at = (size_t)lua_tointeger(L, lua_upvalueindex(2));
+    if (at >= row->n_pieces) return 0;
+    const cf_piece *piece = &row->pieces[at];
+    lua_pushinteger(L, (lua_Integer)at + 1);
+    lua_replace(L, lua_upvalueindex(2));
+    lua_createtable(L, 0, 5);
+    lua_pushinteger(L, piece->rank);
+    lua_setfield(L, -2, "rank");
+    lua_pushstring(L, cf_source_path(handle->cat->source, piece->file));
+    lua_setfield(L, -2, "file");
+    lua_pushliteral(L, "box");
+    lua_setfield(L, -2, "kind");
+    cf_push_sizes(L, row->ndim, piece->at);
+    lua_setfield(L, -2, "at");
+    cf_push_view(L, piece->view);
+    lua_setfield(L, -2, "view");
+    return 1;
+}
+
+static int row_pieces(lua_State *L)
+{
+    check_row(L);
+    lua_pushvalue(L, 1);
+    lua_pushinteger(L, 0);
+    lua_pushcclosure(L, pieces_step, 2);
+    return 1;
+}
+
+static int row_show(lua_State *L)
+{
+    lua_pushfstring(L, "row %s", check_row(L)->row->key);
+    return 1;
+}
+
+void cf_bind_cat(lua_State *L)
+{
+    static const luaL_Reg sel_methods[] = {{"role", sel_role},
+                                           {"match", sel_match},
+                                           {"tensors", sel_tensors},
+                                           {"values", sel_values},
+                                           {"rename", sel_rename},
+                                           {"find", sel_find},
+                                           {NULL, NULL}};
+    static const luaL_Reg sel_meta[] = {{"__len", sel_length},
+                                        {"__pairs", sel_pairs},
+                                        {"__gc", sel_free},
+                                        {"__tostring", sel_show},
+                                        {NULL, NULL}};
+    static const char *const sel_fields[] = {"world", "format", NULL};
+    static const cf_handle selection = {SELECTION, sel_methods, sel_fields, sel_field, sel_meta};
+
+    static const luaL_Reg row_methods[] = {{"pieces", row_pieces}, {NULL, NULL}};
+    static const luaL_Reg row_meta[] = {{"__tostring", row_show}, {NULL, NULL}};
+    static const char *const row_fields[] = {"key",   "role", "name",  "dtype",
+                                             "shape", "view", "value", NULL};
+    static const cf_handle row = {ROW, row_methods, row_fields, row_field, row_meta};
+    cf_handle_register(L, &selection);
+    cf_handle_register(L, &row);
+}

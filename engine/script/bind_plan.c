@@ -1,0 +1,205 @@
+/* plan: what a recipe records. Nothing is written here; cf_plan checks and keeps it.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bind.h"
+
+static const char PLAN[] = "plan";
+
+static cf_plan *check_plan(lua_State *L)
+{
+    luaL_checkudata(L, 1, PLAN);
+    cf_plan *plan = cf_host_of(L)->plan;
+    if (!plan) luaL_error(L, "plan is of use in `plan` alone");
+    return plan;
+}
+
+/* ---- write: what */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const cf_entry *)a)->name, ((const cf_entry *)b)->name);
+}
+
+/* The entries of a table name -> view or row, by name, in a userdata that is pushed. */
+static const cf_entry *table_entries(lua_State *L, int index, size_t *count)
+{
+    size_t most = 0;
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) most++;
+    cf_entry *entries = lua_newuserdatauv(L, most * sizeof *entries, 0);
+    *count = 0;
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+        if (lua_type(L, -2) != LUA_TSTRING)
+            luaL_error(L, "plan:write: a name is a %s", luaL_typename(L, -2));
+        cf_entry *entry = &entries[(*count)++];
+        entry->name = lua_tostring(L, -2); /* the table holds it */
+        entry->row = cf_test_row(L, -1);
+        entry->view = cf_test_view(L, -1);
+        if (!entry->row && !entry->view)
+            luaL_error(L, "plan:write: %s is a %s, not a view or a row", entry->name,
+                       cf_class_of(L, lua_gettop(L)));
+    }
+    qsort(entries, *count, sizeof *entries, by_name);
+    return entries;
+}
+
+/* ---- write: options */
+
+/* "5GB", "512 MiB", or a number of bytes. */
+static uint64_t check_size(lua_State *L, int index)
+{
+    static const struct {
+        const char *name;
+        int64_t factor;
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"kB", 1000},
+                 {"KB", 1000},
+                 {"MB", 1000000},
+                 {"GB", 1000000000},
+                 {"TB", 1000000000000},
+                 {"KiB", 1 << 10},
+                 {"MiB", 1 << 20},
+                 {"GiB", 1 << 30},
+                 {"TiB", (int64_t)1 << 40}};
+    const char *text = luaL_checkstring(L, index);
+    char *end;
+    const double number = strtod(text, &end);
+    while (*end == ' ') end++;
+    for (size_t i = 0; end != text && i < sizeof units / sizeof *units; i++)
+        if (strcmp(end, units[i].name) == 0 && number >= 1 &&
+            number * (double)units[i].factor < 9e18)
+            return (uint64_t)(number * (double)units[i].factor);
+    cf_raise_code(L, CF_E_USAGE, "'%s' is no size, as 5GB or 512MiB", text);
+    return 0;
+}
+
+/* The pairs of safetensors' metadata, by name; pushes what holds them. */
+static void check_meta(lua_State *L, int index, cf_write_options *options)
+{
+    luaL_checktype(L, index, LUA_TTABLE);
+    size_t most = 0;
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) most++;
+    const char **pairs = lua_newuserdatauv(L, 2 * most * sizeof *pairs, 0);
+    lua_newtable(L); /* keeps the texts of numbers */
+    const int texts = lua_gettop(L);
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+        if (lua_type(L, -2) != LUA_TSTRING || !lua_isstring(L, -1))
+            luaL_error(L, "plan:write: meta holds names and texts");
+        pairs[2 * options->n_meta] = lua_tostring(L, -2);
+        lua_pushvalue(L, -1);
+        pairs[2 * options->n_meta++ + 1] = lua_tostring(L, -1);
+        lua_rawseti(L, texts, (lua_Integer)options->n_meta);
+    }
+    qsort(pairs, options->n_meta, 2 * sizeof *pairs, by_name);
+    options->meta = pairs;
+}
+
+/* Options that the API has; those that are not in this version are refused by name where they are
+ * given. */
+static const char *const write_options[] = {
+    "as", "max_shard_size", "meta", "dtype", "keep_dtype", "ranks", "policy", "nest", NULL};
+
+static void check_options(lua_State *L, int index, cf_write_options *options)
+{
+    if (lua_isnoneornil(L, index)) return;
+    luaL_checktype(L, index, LUA_TTABLE);
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "[1]";
+        int i = 0;
+        while (write_options[i] && strcmp(write_options[i], name) != 0) i++;
+        if (!write_options[i])
+            luaL_error(L, "plan:write has no option '%s'%s", name,
+                       cf_push_guess(L, name, write_options));
+    }
+    if (lua_getfield(L, index, "as") != LUA_TNIL) options->as = luaL_checkstring(L, -1);
+    if (lua_getfield(L, index, "max_shard_size") != LUA_TNIL)
+        options->max_shard_size = check_size(L, lua_gettop(L));
+    if (lua_getfield(L, index, "meta") != LUA_TNIL) check_meta(L, lua_gettop(L), options);
+}
+
+static void refuse_later_options(lua_State *L, int index, const char *path)
+{
+    if (lua_isnoneornil(L, index)) return;
+    for (int i = 3; write_options[i]; i++)
+        if (lua_getfield(L, index, write_options[i]) != LUA_TNIL)
+            cf_raise_code(L, CF_L_PLAN, "%s: the option '%s' of plan:write is not in this version",
+                          path, write_options[i]);
+}
+
+static int plan_write(lua_State *L)
+{
+    cf_plan *plan = check_plan(L);
+    const char *path = luaL_checkstring(L, 2);
+    lua_settop(L, 4);
+    const cf_selection *sel = cf_test_selection(L, 3);
+    luaL_argexpected(L, sel || lua_istable(L, 3), 3, "selection or table");
+    size_t count = sel ? sel->count : 0;
+    const cf_entry *entries = sel ? sel->entries : table_entries(L, 3, &count);
+    cf_write_options options = {0};
+    check_options(L, 4, &options);
+    cf_err err;
+    const int64_t paused = cf_host_pause();
+    const bool ok = cf_plan_write(plan, path, entries, count, &options, &err);
+    cf_host_resume(cf_host_of(L), paused);
+    if (!ok) return cf_raise(L, &err);
+    refuse_later_options(L, 4, path);
+    return 0;
+}
+
+/* ---- the rest */
+
+static int plan_drop(lua_State *L)
+{
+    cf_plan *plan = check_plan(L);
+    const cf_selection *sel = cf_test_selection(L, 2);
+    cf_row *row = cf_test_row(L, 2);
+    luaL_argexpected(L, sel || row, 2, "selection or row");
+    luaL_checkstring(L, 3); /* why: for whoever reads the recipe */
+    if (row) cf_plan_drop(plan, row);
+    for (size_t i = 0; sel && i < sel->count; i++) cf_plan_drop(plan, sel->entries[i].row);
+    return 0;
+}
+
+static int plan_copy(lua_State *L)
+{
+    cf_plan *plan = check_plan(L);
+    const int last = lua_gettop(L);
+    cf_err err;
+    for (int i = 2; i <= last; i++)
+        if (!cf_plan_copy(plan, luaL_checkstring(L, i), &err)) return cf_raise(L, &err);
+    return 0;
+}
+
+static int plan_refuse(lua_State *L)
+{
+    check_plan(L);
+    return cf_refuse(L, CF_L_PLAN, NULL);
+}
+
+static int plan_concat(lua_State *L)
+{
+    check_plan(L);
+    return cf_raise_code(L, CF_L_PLAN, "plan:concat is not in this version");
+}
+
+static int plan_sum(lua_State *L)
+{
+    check_plan(L);
+    return cf_raise_code(L, CF_L_PLAN, "plan:sum is not in this version");
+}
+
+void cf_bind_plan(lua_State *L)
+{
+    static const luaL_Reg methods[] = {
+        {"write", plan_write},   {"drop", plan_drop}, {"copy", plan_copy}, {"refuse", plan_refuse},
+        {"concat", plan_concat}, {"sum", plan_sum},   {NULL, NULL}};
+    static const cf_handle handle = {PLAN, methods, NULL, NULL, NULL};
+    cf_handle_register(L, &handle);
+}
+
+void cf_push_plan(lua_State *L)
+{
+    cf_new(L, 0, 0, PLAN);
+}

@@ -1,0 +1,378 @@
+/* From files to a catalogue: which format it is, and its `read` for every file.
+ *
+ * Files are read on several threads, each with a Lua state of its own; what a file gave is a part,
+ * and parts are merged in the order of the files by whoever has the next one. Threads run ahead of
+ * the merge by a bounded number of files, so that memory stays flat, and the error of the first
+ * file in order is the one that is told, whatever thread was faster.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bind.h"
+#include "pool.h"
+
+enum { MOST_THREADS = 64, MOST_ROLES = 64, MOST_WHY = 200 };
+
+static const char PLUGIN[] = "plugin"; /* in the registry: the table that the script returned */
+
+/* ---- loading one */
+
+static int load_job(lua_State *L)
+{
+    cf_load_table(L, lua_touserdata(L, 1));
+    lua_setfield(L, LUA_REGISTRYINDEX, PLUGIN);
+    return 0;
+}
+
+static void push_hook(lua_State *L, const char *name)
+{
+    lua_getfield(L, LUA_REGISTRYINDEX, PLUGIN);
+    lua_getfield(L, -1, name);
+    lua_remove(L, -2);
+}
+
+static bool load(cf_host *host, cf_scripts *scripts, cf_source *source, const cf_script *script,
+                 cf_err *err)
+{
+    CF_TRY(cf_host_start(host, scripts, source, err));
+    if (cf_host_run(host, load_job, (void *)script, err)) return true;
+    cf_host_stop(host);
+    return false;
+}
+
+/* ---- detection */
+
+typedef struct detection {
+    const cf_script *script;
+    lua_Integer score; /* 0: not mine */
+    char why[MOST_WHY];
+} detection;
+
+static int detect_job(lua_State *L)
+{
+    detection *found = lua_touserdata(L, 1);
+    push_hook(L, "detect");
+    cf_push_dir(L);
+    lua_call(L, 1, 2);
+    if (lua_isnoneornil(L, -2)) return 0;
+    int whole;
+    const lua_Integer score = lua_tointegerx(L, -2, &whole);
+    if (!whole || score < 1 || score > 100)
+        return luaL_error(L, "detect gave a score that is no number from 1 to 100");
+    if (lua_isstring(L, -1)) {
+        strncpy(found->why, lua_tostring(L, -1), sizeof found->why - 1);
+    }
+    found->score = score;
+    return 0;
+}
+
+/* What the search through all formats came to. */
+typedef struct search {
+    detection best, second;
+    cf_err unreadable; /* the first file that a format wanted to look into and could not */
+} search;
+
+/* Asks one format. A script that cannot be loaded is a warning; an error of `detect` means "not
+ * mine". False: the script was named by the user and does not load. */
+static bool ask(cf_scripts *scripts, cf_source *source, const cf_script *script, search *s,
+                cf_err *err)
+{
+    cf_host host;
+    cf_err failed;
+    if (!load(&host, scripts, source, script, &failed)) {
+        if (script->named) {
+            *err = failed;
+            return false;
+        }
+        char line[sizeof failed];
+        cf_text_printf(&scripts->notes, "the format '%s' does not load: %s\n", script->name,
+                       cf_err_line(&failed, line, sizeof line));
+        return true;
+    }
+    detection found = {.script = script};
+    cf_host_run(&host, detect_job, &found, &failed);
+    if (s->unreadable.code == CF_OK) s->unreadable = host.unreadable;
+    cf_host_stop(&host);
+    if (found.score > s->best.score) {
+        s->second = s->best;
+        s->best = found;
+    } else if (found.score > s->second.score) {
+        s->second = found;
+    }
+    return true;
+}
+
+static bool nothing_fits(const cf_scripts *scripts, const cf_source *source, cf_err *err)
+{
+    if (source->dir.count == 0) {
+        cf_fail(err, CF_E_MAGIC, "there are no files");
+    } else {
+        const char *first = cf_source_path(source, 0);
+        cf_fail(err, CF_E_MAGIC, "no format recognised among %u file%s (%s%s)", source->dir.count,
+                source->dir.count == 1 ? "" : "s", first, source->dir.count == 1 ? "" : " ...");
+    }
+    cf_text names = {0};
+    for (size_t i = 0; i < scripts->count; i++)
+        if (scripts->items[i].kind == CF_FORMAT)
+            cf_text_printf(&names, "%s%s", names.size ? ", " : "", scripts->items[i].name);
+    cf_err_hint(err, "looked for %s", names.at ? names.at : "nothing: there are no formats");
+    cf_text_free(&names);
+    return false;
+}
+
+static bool detect(cf_scripts *scripts, cf_source *source, detection *found, cf_err *err)
+{
+    search s = {0};
+    for (size_t i = 0; i < scripts->count; i++)
+        if (scripts->items[i].kind == CF_FORMAT)
+            CF_TRY(ask(scripts, source, &scripts->items[i], &s, err));
+    *found = s.best;
+    if (s.best.score == 0) {
+        if (s.unreadable.code == CF_OK) return nothing_fits(scripts, source, err);
+        *err = s.unreadable;
+        return false;
+    }
+    if (s.best.score > s.second.score) return true;
+    cf_fail(err, CF_E_FORMAT_TIE, "it could be %s (%s) or %s (%s)", s.best.script->name, s.best.why,
+            s.second.script->name, s.second.why);
+    return cf_err_hint(err, "--format %s or --format %s decides", s.best.script->name,
+                       s.second.script->name);
+}
+
+/* ---- the list of files, and roles */
+
+typedef struct listed {
+    uint32_t file;
+    int32_t rank;
+    cf_captures *captures; /* NULL: none */
+} listed;
+
+typedef struct listing {
+    cf_arena *arena; /* the catalogue's: roles stay there */
+    listed *files;
+    size_t count, cap;
+    cf_role roles[MOST_ROLES];
+    size_t n_roles;
+    bool *seen; /* one a file of the source */
+} listing;
+
+static void add_file(lua_State *L, listing *list, const cf_file_handle *handle)
+{
+    if (list->seen[handle->file])
+        luaL_error(L, "files gave %s twice", cf_source_path(cf_host_of(L)->source, handle->file));
+    list->seen[handle->file] = true;
+    listed *item = CF_PUSH(list->arena, list->files, list->count, list->cap);
+    if (!item) return; /* the arena failed: told later */
+    *item = (listed){.file = handle->file, .rank = handle->rank};
+    if (handle->count == 0) return;
+    item->captures = CF_NEW(list->arena, cf_captures);
+    if (!item->captures) return;
+    item->captures->count = handle->count;
+    memcpy(item->captures->items, handle->captures, (size_t)handle->count * sizeof(cf_capture));
+}
+
+static const char *keep(lua_State *L, listing *list, int index)
+{
+    size_t length;
+    const char *text = luaL_checklstring(L, index, &length);
+    return cf_strndup(list->arena, text, length);
+}
+
+static int roles_job(lua_State *L)
+{
+    static const char *const names[] = {"model", "optim", "copy", "rest", NULL};
+    listing *list = lua_touserdata(L, 1);
+    push_hook(L, "roles");
+    if (lua_isnil(L, -1)) return 0;
+    const lua_Integer count = luaL_len(L, -1);
+    if (count > MOST_ROLES) return luaL_error(L, "more than %d roles", MOST_ROLES);
+    for (lua_Integer i = 1; i <= count; i++) {
+        if (lua_geti(L, 2, i) != LUA_TTABLE || lua_geti(L, 3, 1) != LUA_TSTRING ||
+            lua_geti(L, 3, 2) != LUA_TSTRING)
+            return luaL_error(L, "roles[%d] is not { role, pattern }", (int)i);
+        int role = 0;
+        while (names[role] && strcmp(names[role], lua_tostring(L, 4)) != 0) role++;
+        if (!names[role])
+            return luaL_error(L, "roles[%d]: there is no role '%s'%s", (int)i, lua_tostring(L, 4),
+                              cf_push_guess(L, lua_tostring(L, 4), names));
+        list->roles[list->n_roles++] = (cf_role){names[role], keep(L, list, 5)};
+        lua_settop(L, 2);
+    }
+    return 0;
+}
+
+static int files_job(lua_State *L)
+{
+    listing *list = lua_touserdata(L, 1);
+    push_hook(L, "files");
+    cf_push_dir(L);
+    lua_call(L, 1, 1);
+    luaL_checktype(L, -1, LUA_TTABLE);
+    const lua_Integer count = luaL_len(L, -1);
+    for (lua_Integer i = 1; i <= count; i++) {
+        lua_geti(L, 2, i);
+        add_file(L, list, cf_check_file(L, 3));
+        lua_pop(L, 1);
+    }
+    return 0;
+}
+
+/* ---- reading */
+
+typedef struct reading {
+    cf_scripts *scripts;
+    cf_source *source;
+    const cf_script *script;
+    const listing *list;
+    cf_placeholders placeholders;
+    cf_catalogue *cat;
+    uint64_t lead;  /* files that may be read ahead of the merge */
+    cf_host *hosts; /* one a thread; L NULL until it is used */
+
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    cf_part **parts; /* read and not yet merged */
+    uint64_t merged; /* files that are in the catalogue */
+    uint64_t failed; /* the first file, in order, that failed; none: the number of files */
+    cf_err err;      /* why */
+} reading;
+
+static int read_job(lua_State *L)
+{
+    const listed *item = lua_touserdata(L, 1);
+    push_hook(L, "read");
+    cf_push_file(L, item->file, item->captures);
+    cf_push_out(L);
+    cf_push_dir(L);
+    lua_call(L, 3, 0);
+    return 0;
+}
+
+static cf_part *read_file(reading *r, const listed *item, int thread, cf_err *err)
+{
+    cf_host *host = &r->hosts[thread];
+    if (!host->L) {
+        if (!load(host, r->scripts, r->source, r->script, err)) return NULL;
+        host->placeholders = r->placeholders;
+    }
+    cf_part *part = cf_part_new(r->source, item->file, item->rank);
+    if (!part) {
+        cf_fail(err, CF_E_MEMORY, "out of memory");
+        return NULL;
+    }
+    host->part = part;
+    host->rows = 0;
+    const bool ok = cf_host_run(host, read_job, (void *)item, err);
+    host->part = NULL;
+    if (ok) return part;
+    cf_part_free(part);
+    cf_err_in_file(err, cf_source_path(r->source, item->file));
+    return NULL;
+}
+
+static void fail(reading *r, uint64_t number, const cf_err *err)
+{
+    if (number >= r->failed) return;
+    r->failed = number;
+    r->err = *err;
+}
+
+/* Adds what is next in order, as far as it is there. The lock is held. */
+static void merge(reading *r)
+{
+    while (r->merged < r->failed && r->merged < r->list->count && r->parts[r->merged]) {
+        cf_part *part = r->parts[r->merged];
+        cf_err err;
+        r->parts[r->merged] = NULL;
+        if (cf_catalogue_merge(r->cat, part, &err))
+            r->merged++;
+        else
+            fail(r, r->merged, &err);
+    }
+    pthread_cond_broadcast(&r->moved);
+}
+
+static bool file_job(void *ctx, uint64_t number, int thread, cf_err *err)
+{
+    reading *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    while (number >= r->merged + r->lead && r->failed > r->merged)
+        pthread_cond_wait(&r->moved, &r->lock);
+    const bool wanted = number < r->failed;
+    pthread_mutex_unlock(&r->lock);
+    if (!wanted) return true;
+
+    cf_part *part = read_file(r, &r->list->files[number], thread, err);
+    pthread_mutex_lock(&r->lock);
+    if (part)
+        r->parts[number] = part;
+    else
+        fail(r, number, err);
+    merge(r);
+    const bool go_on = r->failed == r->list->count;
+    if (!go_on) *err = r->err;
+    pthread_mutex_unlock(&r->lock);
+    return go_on;
+}
+
+static bool read_all(reading *r, int threads, cf_err *err)
+{
+    const uint64_t count = r->list->count;
+    if (threads > MOST_THREADS) threads = MOST_THREADS;
+    if (threads < 1) threads = 1;
+    r->lead = 2 * (uint64_t)threads + 2;
+    r->failed = count;
+    r->hosts = calloc((size_t)threads, sizeof *r->hosts);
+    r->parts = calloc(count + 1, sizeof(cf_part *));
+    bool ok = r->hosts && r->parts;
+    if (!ok) {
+        cf_fail(err, CF_E_MEMORY, "out of memory");
+    } else {
+        pthread_mutex_init(&r->lock, NULL);
+        pthread_cond_init(&r->moved, NULL);
+        ok = cf_pool_run(threads, count, file_job, r, err);
+        if (!ok) *err = r->err; /* the first in order, not the first in time */
+        pthread_cond_destroy(&r->moved);
+        pthread_mutex_destroy(&r->lock);
+        for (int i = 0; i < threads; i++) cf_host_stop(&r->hosts[i]);
+        for (uint64_t i = 0; i < count; i++)
+            if (r->parts[i]) cf_part_free(r->parts[i]);
+    }
+    free(r->hosts);
+    free(r->parts);
+    return ok;
+}
+
+/* Asks the format what to read. */
+static bool list_files(reading *r, listing *list, cf_err *err)
+{
+    cf_host host;
+    CF_TRY(load(&host, r->scripts, r->source, r->script, err));
+    const bool ok = cf_host_run(&host, roles_job, list, err) &&
+                    cf_host_run(&host, files_job, list, err) && cf_arena_ok(list->arena, err);
+    r->placeholders = host.placeholders;
+    cf_host_stop(&host);
+    if (!ok || list->count > 0) return ok;
+    return cf_fail(err, CF_E_MISSING_FILE, "the format %s finds no file to read", r->script->name);
+}
+
+bool cf_host_read(cf_scripts *scripts, cf_source *source, const char *format, int threads,
+                  cf_catalogue *cat, cf_err *err)
+{
+    detection found = {.why = "named by --format"};
+    if (!format)
+        CF_TRY(detect(scripts, source, &found, err));
+    else if (!(found.script = cf_scripts_get(scripts, CF_FORMAT, format)))
+        return cf_script_unknown(scripts, CF_FORMAT, format, err);
+    cat->format = cf_strndup(&cat->arena, found.script->name, strlen(found.script->name));
+    cat->why = cf_strndup(&cat->arena, found.why, strlen(found.why));
+
+    listing list = {.arena = &cat->arena};
+    list.seen = CF_NEWS(&cat->arena, bool, source->dir.count);
+    CF_TRY(cf_arena_ok(&cat->arena, err));
+    reading r = {
+        .scripts = scripts, .source = source, .script = found.script, .list = &list, .cat = cat};
+    CF_TRY(list_files(&r, &list, err));
+    CF_TRY(read_all(&r, threads, err));
+    return cf_catalogue_finish(cat, list.roles, list.n_roles, err);
+}

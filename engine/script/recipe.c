@@ -1,0 +1,273 @@
+/* Recipes: their options, and the one call of `plan`.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include <unistd.h>
+
+#include "bind.h"
+
+static const char RECIPE[] = "recipe"; /* in the registry */
+static const char POLICY[] = "policy";
+
+static const char *const type_names[] = {"string", "number",     "boolean",
+                                         "policy", "checkpoint", NULL};
+
+/* What the host itself has, CLI.md: a recipe cannot mean something else by it. */
+static const char *const host_options[] = {
+    "format",  "plugin",     "max_mem", "io",         "fsync",     "verify", "include",
+    "exclude", "rename",     "dtype",   "keep_dtype", "replicas",  "values", "only_rank",
+    "rank",    "mesh",       "salvage", "inert",      "overwrite", "json",   "progress",
+    "color",   "no_confine", "help",    NULL};
+
+static int find_name(const char *const *names, const char *name)
+{
+    for (int i = 0; names[i]; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    return -1;
+}
+
+/* ---- loading: what options there are */
+
+static int load_table(lua_State *L, const cf_script *script)
+{
+    cf_load_table(L, script);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, LUA_REGISTRYINDEX, RECIPE);
+    return 0;
+}
+
+static const char *keep(lua_State *L, cf_recipe *recipe, int index)
+{
+    size_t length;
+    const char *text = luaL_tolstring(L, index, &length);
+    const char *kept = cf_strndup(&recipe->arena, text, length);
+    lua_pop(L, 1);
+    return kept;
+}
+
+static cf_option_type type_of_default(lua_State *L, const char *name)
+{
+    switch (lua_type(L, -1)) {
+    case LUA_TBOOLEAN: return CF_OPT_BOOLEAN;
+    case LUA_TNUMBER: return CF_OPT_NUMBER;
+    case LUA_TSTRING: return CF_OPT_STRING;
+    default:
+        return (cf_option_type)luaL_error(L,
+                                          "the option '%s' is a %s: a default, or "
+                                          "{ type =, default =, many =, about = }",
+                                          name, luaL_typename(L, -1));
+    }
+}
+
+/* The table at the top as an option. */
+static void long_option(lua_State *L, cf_recipe *recipe, cf_option *option)
+{
+    static const char *const fields[] = {"type", "default", "many", "about", NULL};
+    for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
+        const char *field = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "[1]";
+        if (find_name(fields, field) < 0)
+            luaL_error(L, "the option '%s' has no field '%s'%s", option->name, field,
+                       cf_push_guess(L, field, fields));
+    }
+    if (lua_getfield(L, -1, "about") != LUA_TNIL) option->about = keep(L, recipe, -1);
+    lua_getfield(L, -2, "many");
+    option->many = lua_toboolean(L, -1);
+    const bool typed = lua_getfield(L, -3, "type") == LUA_TSTRING;
+    const int type = typed ? find_name(type_names, lua_tostring(L, -1)) : -1;
+    if (typed && type < 0)
+        luaL_error(L, "the option '%s' is of no type '%s'%s", option->name, lua_tostring(L, -1),
+                   cf_push_guess(L, lua_tostring(L, -1), type_names));
+    lua_getfield(L, -4, "default");
+    option->type = typed ? (cf_option_type)type : type_of_default(L, option->name);
+    /* a checkpoint that is not given is `false` in many recipes */
+    if (!lua_isnil(L, -1) && !(option->type == CF_OPT_CHECKPOINT && !lua_toboolean(L, -1)))
+        option->fallback = keep(L, recipe, -1);
+    lua_pop(L, 4);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const cf_option *)a)->name, ((const cf_option *)b)->name);
+}
+
+static int learn_job(lua_State *L)
+{
+    cf_recipe *recipe = lua_touserdata(L, 1);
+    load_table(L, recipe->script);
+    lua_getfield(L, -1, "about");
+    recipe->about = keep(L, recipe, -1);
+    lua_getfield(L, -2, "options");
+    if (lua_isnil(L, -1)) return 0;
+    size_t cap = 0;
+    for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
+        if (lua_type(L, -2) != LUA_TSTRING) return luaL_error(L, "an option has no name");
+        cf_option *option = CF_PUSH(&recipe->arena, recipe->options, recipe->n_options, cap);
+        if (!option) return 0;
+        *option = (cf_option){.name = keep(L, recipe, -2)};
+        if (!option->name) return 0;
+        if (find_name(host_options, option->name) >= 0)
+            return luaL_error(L, "the option '%s' is ckptflow's own: choose another name",
+                              option->name);
+        if (lua_istable(L, -1)) {
+            long_option(L, recipe, option);
+        } else {
+            option->type = type_of_default(L, option->name);
+            option->fallback = keep(L, recipe, -1);
+        }
+    }
+    qsort(recipe->options, recipe->n_options, sizeof *recipe->options, by_name);
+    return 0;
+}
+
+static const cf_script *find_recipe(cf_recipe *recipe, const cf_scripts *scripts, const char *name,
+                                    cf_err *err)
+{
+    const cf_script *script = NULL;
+    const size_t length = strlen(name);
+    if (!strchr(name, '/')) {
+        const bool suffix = length > 4 && strcmp(name + length - 4, ".lua") == 0;
+        const char *stem = cf_strndup(&recipe->arena, name, suffix ? length - 4 : length);
+        if (stem) script = cf_scripts_get(scripts, CF_RECIPE, stem);
+    }
+    if (!script && access(name, F_OK) == 0) script = cf_script_at(&recipe->arena, CF_RECIPE, name);
+    if (!script && cf_arena_ok(&recipe->arena, err))
+        cf_script_unknown(scripts, CF_RECIPE, name, err);
+    return script;
+}
+
+bool cf_recipe_load(cf_recipe *recipe, cf_scripts *scripts, const char *name, cf_err *err)
+{
+    *recipe = (cf_recipe){0};
+    cf_arena_init(&recipe->arena, 0);
+    cf_host host = {0};
+    recipe->script = find_recipe(recipe, scripts, name, err);
+    bool ok = recipe->script && cf_host_start(&host, scripts, NULL, err);
+    if (ok) {
+        ok = cf_host_run(&host, learn_job, recipe, err) && cf_arena_ok(&recipe->arena, err);
+        cf_host_stop(&host);
+    }
+    if (!ok) cf_recipe_free(recipe);
+    return ok;
+}
+
+void cf_recipe_free(cf_recipe *recipe)
+{
+    cf_arena_free(&recipe->arena);
+    *recipe = (cf_recipe){0};
+}
+
+/* ---- running: options as Lua values */
+
+typedef struct run {
+    const cf_recipe *recipe;
+    cf_catalogue *cat;
+    const cf_given *given;
+    size_t n_given;
+} run;
+
+/* A policy is an opaque handle; its uservalue is the table that the script returned. */
+static void push_policy(lua_State *L, const char *name)
+{
+    cf_host *host = cf_host_of(L);
+    const cf_script *script = strchr(name, '/') ? cf_script_at(&host->arena, CF_POLICY, name)
+                                                : cf_scripts_get(host->scripts, CF_POLICY, name);
+    cf_err err;
+    if (!script) {
+        cf_script_unknown(host->scripts, CF_POLICY, name, &err);
+        cf_raise(L, &err);
+    }
+    cf_new(L, 0, 1, POLICY);
+    cf_load_table(L, script);
+    lua_setiuservalue(L, -2, 1);
+}
+
+static void push_option(lua_State *L, const cf_option *option, const char *value)
+{
+    switch (option->type) {
+    case CF_OPT_STRING: lua_pushstring(L, value); return;
+    case CF_OPT_NUMBER:
+        if (lua_stringtonumber(L, value)) return;
+        break;
+    case CF_OPT_BOOLEAN:
+        if (strcmp(value, "true") == 0 || strcmp(value, "false") == 0) {
+            lua_pushboolean(L, value[0] == 't');
+            return;
+        }
+        break;
+    case CF_OPT_POLICY: push_policy(L, value); return;
+    case CF_OPT_CHECKPOINT:
+        cf_raise_code(L, CF_L_PLAN, "the option '%s' takes a checkpoint: not in this version",
+                      option->name);
+    }
+    cf_raise_code(L, CF_E_USAGE, "the option '%s' takes a %s, not '%s'", option->name,
+                  type_names[option->type], value);
+}
+
+/* Pushes the value of one option: what was given, else the default. */
+static void push_value(lua_State *L, const run *r, const cf_option *option)
+{
+    lua_Integer count = 0;
+    if (option->many) lua_newtable(L);
+    for (size_t i = 0; i < r->n_given; i++) {
+        if (strcmp(r->given[i].name, option->name) != 0) continue;
+        if (count++ && !option->many)
+            cf_raise_code(L, CF_E_USAGE, "the option '%s' is given twice", option->name);
+        push_option(L, option, r->given[i].value);
+        if (option->many) lua_rawseti(L, -2, count);
+    }
+    if (count > 0) return;
+    if (option->fallback) {
+        push_option(L, option, option->fallback);
+        if (option->many) lua_rawseti(L, -2, 1);
+    } else if (!option->many) {
+        option->type == CF_OPT_CHECKPOINT ? lua_pushboolean(L, false) : lua_pushnil(L);
+    }
+}
+
+static void check_given(lua_State *L, const run *r)
+{
+    const cf_recipe *recipe = r->recipe;
+    const char **names = lua_newuserdatauv(L, (recipe->n_options + 1) * sizeof *names, 0);
+    for (size_t i = 0; i < recipe->n_options; i++) names[i] = recipe->options[i].name;
+    names[recipe->n_options] = NULL;
+    for (size_t i = 0; i < r->n_given; i++) {
+        const char *name = r->given[i].name;
+        if (find_name(names, name) < 0)
+            cf_raise_code(L, CF_E_USAGE, "the recipe %s has no option '%s'%s", recipe->script->name,
+                          name, cf_push_guess(L, name, names));
+    }
+    lua_pop(L, 1);
+}
+
+static int plan_job(lua_State *L)
+{
+    static const cf_handle policy = {POLICY, NULL, NULL, NULL, NULL};
+    const run *r = lua_touserdata(L, 1);
+    cf_handle_register(L, &policy);
+    check_given(L, r);
+    load_table(L, r->recipe->script);
+    lua_getfield(L, -1, "plan");
+    cf_push_catalogue(L, r->cat);
+    cf_push_plan(L);
+    lua_newtable(L);
+    for (size_t i = 0; i < r->recipe->n_options; i++) {
+        push_value(L, r, &r->recipe->options[i]);
+        lua_setfield(L, -2, r->recipe->options[i].name);
+    }
+    lua_call(L, 3, 0);
+    return 0;
+}
+
+bool cf_recipe_plan(const cf_recipe *recipe, cf_scripts *scripts, cf_catalogue *cat, cf_plan *plan,
+                    const cf_given *given, size_t n_given, cf_err *err)
+{
+    cf_host host;
+    CF_TRY(cf_host_start(&host, scripts, cat->source, err));
+    host.plan = plan;
+    host.rows = cat->count;
+    run r = {recipe, cat, given, n_given};
+    const bool ok = cf_host_run(&host, plan_job, &r, err);
+    cf_host_stop(&host);
+    return ok;
+}

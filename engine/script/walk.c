@@ -1,0 +1,207 @@
+/* file:walk: the leaves of a tree and their keys.
+ *
+ * Dicts that are not empty are entered, lists and tuples where a tensor lies below; everything else
+ * is a leaf, and so is a container that holds itself. Whether a tensor lies below is worked out
+ * once for each container of a call, so that a graph of shared lists costs no more than its size.
+ * Keys are joined with "."; two leaves of one key are an error here, since nobody could tell them
+ * apart later.
+ */
+#include <string.h>
+
+#include "bind.h"
+
+static const char WALK[] = "walk";
+
+typedef struct walk_frame {
+    const cf_node *node;
+    size_t next;   /* number of the next child */
+    size_t length; /* of the container's own key */
+} walk_frame;
+
+typedef struct walk {
+    cf_arena arena; /* of the keys seen */
+    cf_map seen;
+    cf_text key;
+    uint32_t call;       /* the call it belongs to */
+    const cf_node *root; /* until it was looked at */
+    int depth;
+    walk_frame frames[CF_MOST_DEPTH];
+} walk;
+
+static size_t child_count(const cf_node *node)
+{
+    return node->kind == CF_NODE_DICT ? node->dict->count : node->list->count;
+}
+
+static const cf_node *child_at(const cf_node *node, size_t at)
+{
+    return node->kind == CF_NODE_DICT ? node->dict->pairs[at].value : node->list->items[at];
+}
+
+static bool is_container(const cf_node *node)
+{
+    return node->kind == CF_NODE_DICT || node->kind == CF_NODE_LIST || node->kind == CF_NODE_TUPLE;
+}
+
+/* ---- does a tensor lie below? */
+
+enum { UNDER_WAY = 1, NOTHING, TENSOR };
+
+/* Keeps the answer for a container until the end of the call. */
+static void remember(lua_State *L, const cf_node *node, uint64_t answer)
+{
+    cf_host *host = cf_host_of(L);
+    bool fresh;
+    cf_err err;
+    const void *key = &node; /* borrowed by the map only where it is new */
+    if (answer == UNDER_WAY) key = cf_memdup(&host->arena, &node, sizeof(const cf_node *));
+    uint64_t *place = key ? cf_map_put(&host->reach, key, sizeof(const cf_node *), &fresh) : NULL;
+    if (place) {
+        *place = answer;
+        return;
+    }
+    cf_arena_ok(&host->arena, &err);
+    cf_raise(L, &err);
+}
+
+static bool reaches(lua_State *L, const cf_node *node, int depth)
+{
+    if (node->kind == CF_NODE_TENSOR) return true;
+    if (node->kind == CF_NODE_OBJECT) {
+        const char *name = cf_node_class(node);
+        return strcmp(name, "ShardedTensor") == 0 || strcmp(name, "DTensor") == 0;
+    }
+    if (!is_container(node)) return false;
+    if (depth > CF_MOST_DEPTH)
+        cf_raise_code(L, CF_E_DEPTH, "nested more than %d deep", CF_MOST_DEPTH);
+    uint64_t known = 0;
+    if (cf_map_get(&cf_host_of(L)->reach, &node, sizeof node, &known)) return known == TENSOR;
+    remember(L, node, UNDER_WAY);
+    bool found = false;
+    const size_t count = child_count(node);
+    for (size_t i = 0; i < count && !found; i++) found = reaches(L, child_at(node, i), depth + 1);
+    remember(L, node, found ? TENSOR : NOTHING);
+    return found;
+}
+
+static bool enters(lua_State *L, const walk *w, const cf_node *node)
+{
+    if (!is_container(node) || child_count(node) == 0) return false;
+    for (int i = 0; i < w->depth; i++)
+        if (w->frames[i].node == node) return false;
+    return node->kind == CF_NODE_DICT || reaches(L, node, 0);
+}
+
+/* ---- keys */
+
+/* Ends the key with the component of a child. */
+static void add_component(lua_State *L, walk *w, const walk_frame *frame, size_t at)
+{
+    cf_text *key = &w->key;
+    key->size = frame->length;
+    if (w->depth > 1) cf_text_str(key, ".");
+    const cf_node *name =
+        frame->node->kind == CF_NODE_DICT ? frame->node->dict->pairs[at].key : NULL;
+    if (!name)
+        cf_text_printf(key, "%zu", at);
+    else if (name->kind == CF_NODE_STRING)
+        cf_text_add(key, name->text.at, name->text.length);
+    else
+        cf_node_show(key, name, CF_MOST_KEY);
+    if (key->size > CF_MOST_KEY)
+        cf_raise_code(L, CF_E_LIMIT, "a key of more than %d bytes", CF_MOST_KEY);
+    cf_err err;
+    if (!cf_text_ok(key, &err)) cf_raise(L, &err);
+}
+
+static void remember_key(lua_State *L, walk *w)
+{
+    bool fresh = false;
+    cf_err err;
+    const char *key = cf_strndup(&w->arena, w->key.at ? w->key.at : "", w->key.size);
+    if (!key || !cf_map_put(&w->seen, key, w->key.size, &fresh)) {
+        cf_arena_ok(&w->arena, &err);
+        cf_raise(L, &err);
+    }
+    if (fresh) return;
+    cf_text *shown = cf_scratch(L);
+    cf_text_shown(shown, key, w->key.size);
+    cf_raise_code(L, CF_E_DUP_KEY, "two values of the file have the key %s",
+                  shown->at ? shown->at : "");
+}
+
+/* ---- the iterator */
+
+static int yield_leaf(lua_State *L, walk *w, const cf_node *node)
+{
+    remember_key(L, w);
+    lua_pushlstring(L, w->key.at ? w->key.at : "", w->key.size);
+    if (node->kind == CF_NODE_TENSOR)
+        cf_push_view(L, node->view);
+    else
+        cf_push_node(L, node, false);
+    return 2;
+}
+
+static void enter(lua_State *L, walk *w, const cf_node *node)
+{
+    if (w->depth == CF_MOST_DEPTH)
+        cf_raise_code(L, CF_E_DEPTH, "nested more than %d deep", CF_MOST_DEPTH);
+    w->frames[w->depth++] = (walk_frame){.node = node, .length = w->key.size};
+}
+
+/* Upvalues: the walk; what it began with, whose text it may borrow. */
+static int walk_step(lua_State *L)
+{
+    walk *w = lua_touserdata(L, lua_upvalueindex(1));
+    if (w->call != cf_host_of(L)->call)
+        return luaL_error(L, "a walk outlived the read of its file");
+    if (w->root) {
+        const cf_node *root = w->root;
+        w->root = NULL;
+        if (!enters(L, w, root)) return yield_leaf(L, w, root);
+        enter(L, w, root);
+    }
+    while (w->depth > 0) {
+        walk_frame *frame = &w->frames[w->depth - 1];
+        if (frame->next == child_count(frame->node)) {
+            w->depth--;
+            continue;
+        }
+        const size_t at = frame->next++;
+        const cf_node *child = child_at(frame->node, at);
+        add_component(L, w, frame, at);
+        if (!enters(L, w, child)) return yield_leaf(L, w, child);
+        enter(L, w, child);
+    }
+    return 0;
+}
+
+static int walk_free(lua_State *L)
+{
+    walk *w = luaL_checkudata(L, 1, WALK);
+    cf_arena_free(&w->arena);
+    cf_text_free(&w->key);
+    return 0;
+}
+
+/* Stack: the file, the node or bare value to begin with. */
+int cf_file_walk(lua_State *L)
+{
+    const cf_node *root = cf_to_node(L, 2);
+    walk *w = cf_new(L, sizeof *w, 0, WALK);
+    cf_arena_init(&w->arena, CF_CALL_MOST_MEMORY);
+    cf_map_init(&w->seen, &w->arena);
+    w->root = root;
+    w->call = cf_host_of(L)->call;
+    lua_pushvalue(L, 2);
+    lua_pushcclosure(L, walk_step, 2);
+    return 1;
+}
+
+void cf_bind_walk(lua_State *L)
+{
+    static const luaL_Reg meta[] = {{"__gc", walk_free}, {NULL, NULL}};
+    static const cf_handle handle = {WALK, NULL, NULL, NULL, meta};
+    cf_handle_register(L, &handle);
+}

@@ -1,0 +1,21 @@
+--- OLMo `torch_legacy`: rank<N>.pt, one pickle per rank, tensors inside as ShardedTensor, the model
+--- and the optimizer beside the state of the trainer.
+--- Source: allenai/OLMo olmo/checkpoint.py, TorchLegacyShardedCheckpointer.
+local ranks = require("formats.rank-files")
+
+---@type ckptflow.Format
+return {
+  api = 1,
+  about = "OLMo torch_legacy: rank<N>.pt with ShardedTensors",
+  roles = ranks.roles,
+
+  detect = function(dir)
+    local file = dir:glob("rank{rank}.pt")[1]
+    if file and file.root.model and file.root.optim then
+      return 60, "rank<N>.pt with model and optim"
+    end
+  end,
+
+  files = ranks.files,
+  read = ranks.read,
+}

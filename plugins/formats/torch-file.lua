@@ -1,0 +1,56 @@
+--- One file of torch.save, zip or legacy stream: a state dict, or a dict with a model, an optimizer
+--- and more.
+local names = require("ckptflow.names")
+local torch = require("ckptflow.torch")
+
+local MODEL = { "model", "state_dict", "module", "model_state_dict" }
+local TENSORS = { tensor = true, ShardedTensor = true, DTensor = true }
+local OPTIM = { "optimizer", "optim", "optimizer_state_dict" }
+
+---@type ckptflow.Format
+return {
+  api = 1,
+  about = "a file of torch.save: .pt, .pth, .bin, .ckpt",
+
+  detect = function(dir)
+    local name = dir:glob("*.pt", "*.pth", "*.bin", "*.ckpt")[1]
+    if name then
+      return 20, name.name
+    end
+  end,
+
+  files = function(dir)
+    return dir:glob("*.pt", "*.pth", "*.bin", "*.ckpt")
+  end,
+
+  read = function(file, out)
+    local root, boxed = file.root, false
+    if class(root) ~= "dict" then
+      local key, leaf = file:walk()()
+      if key == "" and not TENSORS[class(leaf)] then
+        file:refuse("a " .. class(root) .. ", not a state dict", nil, "E_TYPE")
+      end
+      return torch.read(file, out)
+    end
+    torch.read(file, out)
+    for _, box in ipairs(MODEL) do
+      if class(root[box]) == "dict" then
+        boxed = true
+        for name in file:walk(root[box]) do
+          out:name(box .. "." .. name, "model", name)
+        end
+      end
+    end
+    if not boxed then
+      for name in file:walk() do
+        out:name(name, "model", name)
+      end
+    end
+    for _, box in ipairs(OPTIM) do
+      local optim = boxed and root[box]
+      if class(optim) == "dict" and optim.param_groups then
+        names.put_ids(out, optim, box .. ".")
+      end
+    end
+  end,
+}
