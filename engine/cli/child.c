@@ -1,0 +1,133 @@
+#include "child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "signals.h"
+
+enum { PAGE = 4096 }; /* of the memfd: first the verdict, then the bytes */
+
+typedef struct verdict {
+    bool ok;
+    cf_err err;
+} verdict;
+
+_Static_assert(sizeof(verdict) <= PAGE, "the verdict has a page");
+
+static bool put(int fd, const void *bytes, size_t size, off_t at)
+{
+    const char *p = bytes;
+    while (size) {
+        const ssize_t n = pwrite(fd, p, size, at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        p += n;
+        at += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+static _Noreturn void be_child(int fd, cf_child_job *job, const void *ctx)
+{
+    cf_text out = {0};
+    verdict v;
+    memset(&v, 0, sizeof v);
+    v.ok = job(ctx, &out, &v.err);
+    if (v.ok && !put(fd, out.at, out.size, PAGE))
+        v.ok = cf_fail_sys(&v.err, errno, "cannot hand over the plan");
+    const bool told =
+        put(fd, &v, sizeof v, 0) &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) == 0;
+    _exit(told ? 0 : 1); /* no atexit, no flush of what the parent had buffered */
+}
+
+static bool wait_for(pid_t pid, cf_err *err)
+{
+    int status;
+    for (bool told = false;;) {
+        if (waitpid(pid, &status, 0) == pid) break;
+        if (errno != EINTR) return cf_fail_sys(err, errno, "cannot wait for the planner");
+        if (cf_stop_signal && !told) {
+            kill(pid, SIGKILL);
+            told = true;
+        }
+    }
+    if (cf_stop_signal)
+        return cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)cf_stop_signal);
+    if (WIFSIGNALED(status))
+        return cf_fail(err, CF_E_INTERNAL, "the planner died of signal %d (%s)", WTERMSIG(status),
+                       strsignal(WTERMSIG(status)));
+    return WEXITSTATUS(status) == 0
+               ? true
+               : cf_fail(err, CF_E_INTERNAL, "the planner left without a word");
+}
+
+/* A text of the child's, ended within its field. */
+static void end(char *field, size_t size)
+{
+    field[size - 1] = '\0';
+}
+
+static bool take(int fd, cf_reply *reply, cf_err *err)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
+    struct stat is;
+    if ((fcntl(fd, F_GET_SEALS) & seals) != seals || fstat(fd, &is) != 0 ||
+        is.st_size < (off_t)sizeof(verdict))
+        return cf_fail(err, CF_E_INTERNAL, "the planner's answer is not sealed");
+    void *map = mmap(NULL, (size_t)is.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) return cf_fail_sys(err, errno, "cannot map the plan");
+    verdict v;
+    memcpy(&v, map, sizeof v);
+    if (!v.ok) {
+        munmap(map, (size_t)is.st_size);
+        if (v.err.code == CF_OK || v.err.code > CF_E_INTERRUPTED) v.err.code = CF_E_INTERNAL;
+        end(v.err.file, sizeof v.err.file);
+        end(v.err.member, sizeof v.err.member);
+        end(v.err.message, sizeof v.err.message);
+        end(v.err.hint, sizeof v.err.hint);
+        *err = v.err;
+        return false;
+    }
+    *reply = (cf_reply){.map = map,
+                        .mapped = (size_t)is.st_size,
+                        .bytes = (const char *)map + PAGE,
+                        .size = is.st_size > PAGE ? (size_t)is.st_size - PAGE : 0};
+    return true;
+}
+
+bool cf_child_run(cf_child_job *job, const void *ctx, cf_reply *reply, cf_err *err)
+{
+    *reply = (cf_reply){0};
+    const int fd = memfd_create("ckptflow-plan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return cf_fail_sys(err, errno, "cannot make a place for the plan");
+    const pid_t parent = getpid(), pid = fork();
+    if (pid < 0) {
+        cf_fail_sys(err, errno, "cannot start the planner");
+        close(fd);
+        return false;
+    }
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(1);
+        cf_signals_default();
+        be_child(fd, job, ctx);
+    }
+    const bool ok = wait_for(pid, err) && take(fd, reply, err);
+    close(fd);
+    return ok;
+}
+
+void cf_reply_free(cf_reply *reply)
+{
+    if (reply->map) munmap(reply->map, reply->mapped);
+    *reply = (cf_reply){0};
+}

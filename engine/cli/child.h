@@ -1,0 +1,22 @@
+/* The other process: what reads checkpoints and runs scripts works in a child, and what it found
+ * comes back as one sealed run of bytes or an error. Fork before any thread is made. */
+#ifndef CF_CHILD_H
+#define CF_CHILD_H
+
+#include "text.h"
+
+typedef bool cf_child_job(const void *ctx, cf_text *out, cf_err *err);
+
+typedef struct cf_reply {
+    void *map;
+    size_t mapped;
+    const void *bytes; /* what the job put into out; borrowed from the map */
+    size_t size;
+} cf_reply;
+
+/* Runs job in a child and waits. False with the job's error, E_INTERNAL for a child that died, or
+ * E_INTERRUPTED when cf_stop_signal was set meanwhile. */
+bool cf_child_run(cf_child_job *job, const void *ctx, cf_reply *reply, cf_err *err);
+void cf_reply_free(cf_reply *reply);
+
+#endif

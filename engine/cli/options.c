@@ -1,0 +1,351 @@
+#include "options.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum kind { FLAG, TEXT, LIST, COUNT, REPLICAS, VALUES, PROGRESS, LATER, LATER_FLAG } kind;
+
+typedef struct host_option {
+    const char *name; /* without the dashes */
+    char letter;
+    kind kind;
+    size_t at; /* in cf_options */
+    const char *value, *about;
+} host_option;
+
+#define AT(field) offsetof(cf_options, field)
+
+static const host_option OPTIONS[] = {
+    {"out", 'o', TEXT, AT(out), "OUT", "folder to write, or file of `plan`"},
+    {"jobs", 'j', COUNT, AT(threads), "N", "threads (default: the cores it may use, at most 4)"},
+    {"overwrite", 0, FLAG, AT(overwrite), NULL, "replace OUT whole, at the end"},
+    {"json", 0, FLAG, AT(json), NULL, "JSON on stdout, errors as JSON on stderr"},
+    {"format", 0, TEXT, AT(format), "NAME", "the format plugin to use"},
+    {"plugin", 0, LIST, AT(plugins), "FILE", "a plugin file; may be given several times"},
+    {"replicas", 0, REPLICAS, AT(replicas), "auto|compare|trust", "how copies are compared"},
+    {"values", 0, VALUES, AT(values), "rank0|per-rank|strict", "values that differ between ranks"},
+    {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
+    {"inert", 0, FLAG, AT(inert), NULL, "read files that name forbidden globals, as inert data"},
+    {"progress", 0, PROGRESS, AT(progress), "auto|bar|plain|json|none", "how progress is shown"},
+    {"pieces", 0, FLAG, AT(pieces), NULL, "inspect: where each tensor's pieces lie"},
+    {"print", 0, TEXT, AT(print), "NAME", "plugins: the text of one"},
+    {"quiet", 'q', FLAG, AT(quiet), NULL, "no notes"},
+    {"verbose", 'v', FLAG, AT(verbose), NULL, "more notes"},
+    {"help", 'h', FLAG, AT(help), NULL, "this"},
+    /* in the contract of CLI.md, not in this version */
+    {"max-mem", 0, LATER, 0, "SIZE", NULL},
+    {"io", 0, LATER, 0, "MODE", NULL},
+    {"verify", 0, LATER_FLAG, 0, NULL, NULL},
+    {"include", 0, LATER, 0, "GLOB", NULL},
+    {"exclude", 0, LATER, 0, "GLOB", NULL},
+    {"rename", 0, LATER, 0, "OLD=NEW", NULL},
+    {"dtype", 0, LATER, 0, "T", NULL},
+    {"keep-dtype", 0, LATER, 0, "GLOB", NULL},
+    {"only-rank", 0, LATER, 0, "N", NULL},
+    {"rank", 0, LATER, 0, "R/N", NULL},
+    {"mesh", 0, LATER, 0, "M", NULL},
+    {"salvage", 0, LATER_FLAG, 0, NULL, NULL},
+    {"color", 0, LATER, 0, "WHEN", NULL},
+    {"no-confine", 0, LATER_FLAG, 0, NULL, NULL},
+};
+
+enum { N_OPTIONS = sizeof OPTIONS / sizeof *OPTIONS };
+
+static const char *const REPLICAS_WORDS[] = {"auto", "compare", "trust", NULL};
+static const char *const VALUES_WORDS[] = {"rank0", "per-rank", "strict", NULL};
+static const char *const PROGRESS_WORDS[] = {"auto", "bar", "plain", "json", "none", NULL};
+
+static bool word(const char *const *words, const char *value, int *to)
+{
+    for (int i = 0; words[i]; i++)
+        if (strcmp(words[i], value) == 0) {
+            *to = i;
+            return true;
+        }
+    return false;
+}
+
+/* Does `given`, with dashes, spell the Lua name with underscores? */
+static bool spells(const char *name, const char *given, size_t length)
+{
+    if (strlen(name) != length) return false;
+    for (size_t i = 0; i < length; i++)
+        if (name[i] != (given[i] == '-' ? '_' : given[i])) return false;
+    return true;
+}
+
+static const host_option *find_host(const char *name, size_t length)
+{
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (strlen(OPTIONS[i].name) == length && memcmp(OPTIONS[i].name, name, length) == 0)
+            return &OPTIONS[i];
+    return NULL;
+}
+
+bool cf_options_taken(const char *name)
+{
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (spells(name, OPTIONS[i].name, strlen(OPTIONS[i].name))) return true;
+    return false;
+}
+
+static bool unknown(const char *arg, size_t length, const cf_option *own, size_t n_own, cf_err *err)
+{
+    char name[64], best[64] = "", dashed[64];
+    int least = 3;
+    snprintf(name, sizeof name, "%.*s", (int)length, arg);
+    for (size_t i = 0; i < N_OPTIONS + n_own; i++) {
+        snprintf(dashed, sizeof dashed, "%s",
+                 i < N_OPTIONS ? OPTIONS[i].name : own[i - N_OPTIONS].name);
+        for (char *c = dashed; *c; c++)
+            if (*c == '_') *c = '-';
+        const int d = cf_text_distance(name, dashed);
+        if (d < least) {
+            least = d;
+            memcpy(best, dashed, sizeof best);
+        }
+    }
+    cf_fail(err, CF_E_USAGE, "there is no option --%s", name);
+    if (best[0]) cf_err_hint(err, "did you mean --%s?", best);
+    return false;
+}
+
+static bool set(cf_options *o, const host_option *h, const char *value, cf_err *err)
+{
+    char *field = (char *)o + h->at;
+    switch (h->kind) {
+    case FLAG: *(bool *)field = true; return true;
+    case TEXT: *(const char **)(void *)field = value; return true;
+    case LIST: {
+        const char **list = cf_alloc(&o->arena, ((size_t)o->n_plugins + 1) * sizeof *list);
+        if (!list) return cf_arena_ok(&o->arena, err);
+        if (o->n_plugins) memcpy(list, o->plugins, (size_t)o->n_plugins * sizeof *list);
+        list[o->n_plugins++] = value;
+        o->plugins = list;
+        return true;
+    }
+    case COUNT: {
+        char *end;
+        errno = 0;
+        const long n = strtol(value, &end, 10);
+        if (errno || *end || end == value || n < 1 || n > 64)
+            return cf_fail(err, CF_E_USAGE, "-j takes a number from 1 to 64, not '%s'", value);
+        o->threads = (int)n;
+        return true;
+    }
+    case REPLICAS:
+    case VALUES:
+    case PROGRESS: {
+        const char *const *words = h->kind == REPLICAS ? REPLICAS_WORDS
+                                   : h->kind == VALUES ? VALUES_WORDS
+                                                       : PROGRESS_WORDS;
+        int n;
+        if (!word(words, value, &n))
+            return cf_fail(err, CF_E_USAGE, "--%s takes %s, not '%s'", h->name, h->value, value);
+        if (h->kind == REPLICAS)
+            o->replicas = (cf_replicas)n;
+        else if (h->kind == VALUES)
+            o->values = (cf_values)n;
+        else
+            o->progress = (cf_show)n;
+        return true;
+    }
+    default: return cf_fail(err, CF_E_USAGE, "--%s is not in this version", h->name);
+    }
+}
+
+static bool takes_value(const host_option *h)
+{
+    return h->kind != FLAG && h->kind != LATER_FLAG;
+}
+
+typedef struct parser {
+    cf_options *o;
+    int argc, at;
+    char **argv;
+    const cf_option *own;
+    size_t n_own;
+    cf_given *given;
+    const char **inputs;
+} parser;
+
+/* The value of the option at hand: behind its "=", or the next argument. */
+static bool value_of(parser *p, const char *equals, const char *name, const char **value,
+                     cf_err *err)
+{
+    if (equals)
+        *value = equals + 1;
+    else if (p->at + 1 < p->argc)
+        *value = p->argv[++p->at];
+    else
+        return cf_fail(err, CF_E_USAGE, "%s needs a value", name);
+    return true;
+}
+
+static bool long_option(parser *p, const char *arg, cf_err *err)
+{
+    const char *name = arg + 2, *equals = strchr(name, '='), *value = "true";
+    const size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    const host_option *h = find_host(name, length);
+    if (h) {
+        if (takes_value(h) && !value_of(p, equals, arg, &value, err)) return false;
+        if (!takes_value(h) && equals)
+            return cf_fail(err, CF_E_USAGE, "--%s takes no value", h->name);
+        return set(p->o, h, value, err);
+    }
+    for (size_t i = 0; i < p->n_own; i++) {
+        if (!spells(p->own[i].name, name, length)) continue;
+        const bool flag = p->own[i].type == CF_OPT_BOOLEAN;
+        if (flag && equals) value = equals + 1;
+        if (!flag && !value_of(p, equals, arg, &value, err)) return false;
+        p->given[p->o->n_given++] = (cf_given){.name = p->own[i].name, .value = value};
+        return true;
+    }
+    return unknown(name, length, p->own, p->n_own, err);
+}
+
+static bool short_option(parser *p, const char *arg, cf_err *err)
+{
+    for (int i = 0; i < N_OPTIONS; i++) {
+        if (!OPTIONS[i].letter || OPTIONS[i].letter != arg[1]) continue;
+        const char *value = NULL;
+        if (takes_value(&OPTIONS[i])) {
+            if (arg[2])
+                value = arg + 2;
+            else if (!value_of(p, NULL, arg, &value, err))
+                return false;
+        } else if (arg[2]) {
+            break;
+        }
+        return set(p->o, &OPTIONS[i], value, err);
+    }
+    return cf_fail(err, CF_E_USAGE, "there is no option %s", arg);
+}
+
+static bool has_recipe(const char *verb)
+{
+    return strcmp(verb, "run") == 0 || strcmp(verb, "plan") == 0;
+}
+
+bool cf_options_parse(cf_options *o, int argc, char **argv, const cf_option *recipe_options,
+                      size_t n_recipe, cf_err *err)
+{
+    memset(o, 0, sizeof *o);
+    cf_arena_init(&o->arena, 0);
+    o->verb = argv[1];
+    o->threads = cf_default_threads();
+    parser p = {
+        .o = o, .argc = argc, .at = 2, .argv = argv, .own = recipe_options, .n_own = n_recipe};
+    p.given = CF_NEWS(&o->arena, cf_given, (size_t)argc);
+    p.inputs = CF_NEWS(&o->arena, const char *, (size_t)argc);
+    if (!cf_arena_ok(&o->arena, err)) return false;
+    bool options = true;
+    for (; p.at < argc; p.at++) {
+        const char *arg = argv[p.at];
+        if (options && strcmp(arg, "--") == 0)
+            options = false;
+        else if (options && strncmp(arg, "--", 2) == 0) {
+            if (!long_option(&p, arg, err)) return false;
+        } else if (options && arg[0] == '-' && arg[1]) {
+            if (!short_option(&p, arg, err)) return false;
+        } else if (has_recipe(o->verb) && !o->recipe) {
+            o->recipe = arg;
+        } else {
+            p.inputs[o->n_inputs++] = arg;
+        }
+    }
+    o->inputs = p.inputs;
+    o->given = p.given;
+    return true;
+}
+
+void cf_options_free(cf_options *o)
+{
+    cf_arena_free(&o->arena);
+}
+
+const char *cf_options_recipe(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++) {
+        const char *arg = argv[i];
+        if (strcmp(arg, "--") == 0) return i + 1 < argc ? argv[i + 1] : NULL;
+        if (arg[0] != '-' || !arg[1]) return arg;
+        /* a host option that takes a value takes the next argument with it */
+        const host_option *h = NULL;
+        if (arg[1] == '-') h = find_host(arg + 2, strlen(arg + 2));
+        for (int k = 0; k < N_OPTIONS && arg[1] != '-' && !arg[2]; k++)
+            if (OPTIONS[k].letter == arg[1]) h = &OPTIONS[k];
+        if (h && takes_value(h)) i++;
+    }
+    return NULL;
+}
+
+void cf_options_help(cf_text *out, const cf_option *own, size_t n_own)
+{
+    static const char *const TYPE[] = {"TEXT", "N", NULL, "POLICY", "CKPT"};
+    if (n_own) cf_text_str(out, "\nOptions of this recipe:\n");
+    for (size_t i = 0; i < n_own; i++) {
+        char name[80];
+        snprintf(name, sizeof name, "--%s%s%s", own[i].name, TYPE[own[i].type] ? " " : "",
+                 TYPE[own[i].type] ? TYPE[own[i].type] : "");
+        for (char *c = name; *c; c++)
+            if (*c == '_') *c = '-';
+        cf_text_printf(out, "  %-28s %s", name, own[i].about ? own[i].about : "");
+        if (own[i].fallback && own[i].type != CF_OPT_BOOLEAN)
+            cf_text_printf(out, "%s(default: %s)", own[i].about ? " " : "", own[i].fallback);
+        cf_text_str(out, "\n");
+    }
+    cf_text_str(out, "\nOptions:\n");
+    for (int i = 0; i < N_OPTIONS; i++) {
+        const host_option *h = &OPTIONS[i];
+        if (!h->about) continue;
+        char name[80];
+        if (h->letter)
+            snprintf(name, sizeof name, "-%c, --%s %s", h->letter, h->name,
+                     h->value ? h->value : "");
+        else
+            snprintf(name, sizeof name, "--%s %s", h->name, h->value ? h->value : "");
+        cf_text_printf(out, "  %-28s %s\n", name, h->about);
+    }
+}
+
+/* ---- cores -------------------------------------------------------------------------------------
+ */
+
+/* cgroup v2's "quota period" or v1's two files: whole cores, at least 1; 0 if there is no quota. */
+static int quota_cores(void)
+{
+    long long quota = -1, period = 0;
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (f) {
+        if (fscanf(f, "%lld %lld", &quota, &period) != 2) quota = -1;
+        fclose(f);
+    } else if ((f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "re"))) {
+        if (fscanf(f, "%lld", &quota) != 1) quota = -1;
+        fclose(f);
+        if ((f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "re"))) {
+            if (fscanf(f, "%lld", &period) != 1) period = 0;
+            fclose(f);
+        }
+    }
+    if (quota <= 0 || period <= 0) return 0;
+    return quota < period ? 1 : (int)(quota / period);
+}
+
+int cf_default_threads(void)
+{
+    enum { MOST = 4 };
+    int n = MOST;
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < n) n = CPU_COUNT(&set);
+    const int quota = quota_cores();
+    if (quota && quota < n) n = quota;
+    const char *slurm = getenv("SLURM_CPUS_PER_TASK");
+    const int given = slurm ? atoi(slurm) : 0;
+    if (given > 0 && given < n) n = given;
+    return n < 1 ? 1 : n;
+}

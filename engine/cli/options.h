@@ -1,0 +1,53 @@
+/* The command line: one table of the host's options, from which parsing, help and the check of
+ * recipes' options come. Recipes add their own (host.h). */
+#ifndef CF_OPTIONS_H
+#define CF_OPTIONS_H
+
+#include "catalogue.h"
+#include "host.h"
+
+typedef enum cf_show {
+    CF_SHOW_AUTO,
+    CF_SHOW_BAR,
+    CF_SHOW_PLAIN,
+    CF_SHOW_JSON,
+    CF_SHOW_NONE
+} cf_show;
+
+typedef struct cf_options {
+    const char *verb;
+    const char *recipe;        /* of run and plan */
+    const char *const *inputs; /* CKPTs, or what else a verb takes */
+    int n_inputs;
+    const char *out; /* -o */
+    int threads;
+    bool overwrite, json, fsync, inert, quiet, verbose, help, pieces;
+    const char *format, *print;
+    const char *const *plugins;
+    int n_plugins;
+    cf_replicas replicas;
+    cf_values values;
+    cf_show progress;
+    const cf_given *given; /* of the recipe */
+    size_t n_given;
+    cf_arena arena;
+} cf_options;
+
+/* Parses what follows the verb. recipe_options: of the recipe, NULL for verbs without one. E_USAGE
+ * with "did you mean". */
+bool cf_options_parse(cf_options *o, int argc, char **argv, const cf_option *recipe_options,
+                      size_t n_recipe, cf_err *err);
+void cf_options_free(cf_options *o);
+
+/* The recipe's name among the arguments of run and plan, without parsing the rest; NULL. */
+const char *cf_options_recipe(int argc, char **argv);
+
+/* A name that the host itself uses: a recipe may not. */
+bool cf_options_taken(const char *name);
+
+void cf_options_help(cf_text *out, const cf_option *recipe_options, size_t n_recipe);
+
+/* Cores this process may use, by affinity, cgroup and SLURM, at most 4. */
+int cf_default_threads(void);
+
+#endif

@@ -1,0 +1,129 @@
+/* What the child does: nothing here writes anywhere but to the text that it hands back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "layout.h"
+#include "print.h"
+#include "verbs.h"
+
+/* ---- a recipe's options ---- */
+
+/* A line each: name, type, many, default, about; the last three may be empty. The recipe's own
+ * about is the first line. Tabs and newlines in texts become spaces. */
+static void add_field(cf_text *out, const char *text)
+{
+    cf_text_str(out, "\t");
+    for (; text && *text; text++) cf_text_add(out, *text == '\t' || *text == '\n' ? " " : text, 1);
+}
+
+bool cf_job_options(const void *ctx, cf_text *out, cf_err *err)
+{
+    const cf_ask *ask = ctx;
+    cf_scripts scripts;
+    cf_recipe recipe;
+    if (!cf_scripts_find(&scripts, ask->plugins, ask->n_plugins, err) ||
+        !cf_recipe_load(&recipe, &scripts, ask->recipe, err))
+        return false;
+    add_field(out, recipe.about);
+    cf_text_str(out, "\n");
+    for (size_t i = 0; i < recipe.n_options; i++) {
+        const cf_option *o = &recipe.options[i];
+        if (cf_options_taken(o->name))
+            return cf_fail(err, CF_L_ERROR, "%s: the option '%s' is one of ckptflow's own",
+                           recipe.script->origin, o->name);
+        cf_text_printf(out, "%s\t%d\t%d", o->name, (int)o->type, o->many);
+        cf_text_printf(out, "\t%d", o->fallback != NULL);
+        add_field(out, o->fallback);
+        add_field(out, o->about);
+        cf_text_str(out, "\n");
+    }
+    return cf_text_ok(out, err);
+}
+
+/* The next field of a line, NUL-terminated in place. */
+static char *field(char **line)
+{
+    char *at = *line;
+    const size_t n = strcspn(at, "\t");
+    *line = at + n + (at[n] == '\t');
+    at[n] = '\0';
+    return at;
+}
+
+bool cf_options_decode(const cf_reply *reply, cf_arena *arena, cf_option **options, size_t *count,
+                       const char **about, cf_err *err)
+{
+    char *text = cf_strndup(arena, reply->bytes, reply->size);
+    size_t lines = 0;
+    for (char *p = text; p && *p; p++) lines += *p == '\n';
+    *options = CF_NEWS(arena, cf_option, lines + 1);
+    *count = 0;
+    *about = "";
+    if (!cf_arena_ok(arena, err)) return false;
+    for (char *next = text, *line; *next;) {
+        line = next;
+        const size_t n = strcspn(line, "\n");
+        next = line + n + (line[n] == '\n');
+        line[n] = '\0';
+        if (line == text) {
+            *about = line + 1;
+            continue;
+        }
+        cf_option *o = &(*options)[(*count)++];
+        o->name = field(&line);
+        const int type = atoi(field(&line));
+        o->type = type < 0 || type > CF_OPT_CHECKPOINT ? CF_OPT_STRING : (cf_option_type)type;
+        o->many = atoi(field(&line)) != 0;
+        const bool has = atoi(field(&line)) != 0;
+        const char *fallback = field(&line);
+        o->fallback = has ? fallback : NULL;
+        o->about = field(&line);
+        if (!*o->about) o->about = NULL;
+    }
+    return true;
+}
+
+/* ---- a plan ---- */
+
+bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
+                    cf_err *err)
+{
+    if (!cf_source_open(source, o->inputs, o->n_inputs, o->inert, err)) return false;
+    cf_catalogue_init(cat, source);
+    cat->values = o->values;
+    return cf_host_read(scripts, source, o->format, o->threads, cat, err);
+}
+
+static cf_ref text_of(cf_blocker *b, const char *text)
+{
+    return cf_blocker_text(b, text ? text : "", text ? strlen(text) : 0);
+}
+
+bool cf_job_plan(const void *ctx, cf_text *out, cf_err *err)
+{
+    const cf_options *o = ctx;
+    cf_scripts scripts;
+    cf_source source;
+    cf_catalogue cat;
+    cf_recipe recipe;
+    cf_plan plan;
+    cf_blocker b = {0};
+    if (!cf_scripts_find(&scripts, o->plugins, o->n_plugins, err) ||
+        !cf_recipe_load(&recipe, &scripts, o->recipe, err) ||
+        !cf_read_inputs(o, &scripts, &source, &cat, err))
+        return false;
+    cf_plan_init(&plan, &cat);
+    plan.replicas = o->replicas;
+    if (!cf_recipe_plan(&recipe, &scripts, &cat, &plan, o->given, o->n_given, err) ||
+        !cf_plan_finish(&plan, err) || !cf_plan_layout(&plan, &b, err))
+        return false;
+    cf_text notes = {0};
+    const cf_text *all[] = {&scripts.notes, &source.notes, &cat.notes, &plan.notes};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        cf_text_add(&notes, all[i]->at, all[i]->size);
+    b.text[CF_B_NOTES] = text_of(&b, notes.at);
+    b.text[CF_B_RECIPE] = text_of(&b, recipe.script->name);
+    b.text[CF_B_FORMAT] = text_of(&b, cat.format);
+    b.text[CF_B_WHY] = text_of(&b, cat.why);
+    return cf_blocker_finish(&b, out, err); /* the process ends: nothing is freed one by one */
+}

@@ -1,0 +1,84 @@
+#include "print.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void add_line(cf_text *out, const cf_err *err)
+{
+    char line[sizeof err->message + sizeof err->file + sizeof err->member + 64];
+    cf_err_line(err, line, sizeof line);
+    /* only what our own host wrote has more than one line: a traceback */
+    const bool script = cf_code_exit(err->code) == 6;
+    for (const char *p = line; *p;) {
+        const size_t n = script ? strcspn(p, "\n") : strlen(p);
+        cf_text_shown(out, p, n);
+        p += n;
+        if (*p == '\n') {
+            cf_text_str(out, "\n");
+            p++;
+        }
+    }
+}
+
+static void add_json(cf_text *out, const char *name, const char *text)
+{
+    /* broken UTF-8 would make broken JSON */
+    cf_text shown = {0};
+    const size_t n = strlen(text);
+    if (cf_utf8_valid(text, n) < n) {
+        cf_text_shown(&shown, text, n);
+        text = shown.at ? shown.at : "";
+    }
+    cf_text_printf(out, ",\"%s\":", name);
+    cf_text_json(out, text, strlen(text));
+    cf_text_free(&shown);
+}
+
+void cf_print_error(const cf_err *err, bool json)
+{
+    cf_text out = {0};
+    if (json) {
+        char line[sizeof err->message + sizeof err->file + sizeof err->member + 64];
+        cf_text_printf(&out, "{\"error\":{\"code\":\"%s\",\"exit\":%d", cf_code_name(err->code),
+                       cf_code_exit(err->code));
+        add_json(&out, "message", cf_err_line(err, line, sizeof line));
+        if (err->hint[0]) add_json(&out, "hint", err->hint);
+        if (err->file[0]) add_json(&out, "file", err->file);
+        if (err->offset >= 0) cf_text_printf(&out, ",\"offset\":%lld", (long long)err->offset);
+        cf_text_str(&out, "}}\n");
+    } else {
+        cf_text_printf(&out, "%s: ", cf_code_name(err->code));
+        add_line(&out, err);
+        if (err->hint[0]) {
+            cf_text_str(&out, "\nhint: ");
+            cf_text_shown(&out, err->hint, strlen(err->hint));
+        }
+        cf_text_str(&out, "\n");
+    }
+    if (out.at) fputs(out.at, stderr);
+    cf_text_free(&out);
+}
+
+void cf_print_notes(const char *lines)
+{
+    cf_text out = {0};
+    while (*lines) {
+        const size_t n = strcspn(lines, "\n");
+        cf_text_str(&out, "note: ");
+        cf_text_shown(&out, lines, n);
+        cf_text_str(&out, "\n");
+        lines += n + (lines[n] == '\n');
+    }
+    if (out.at) fputs(out.at, stderr);
+    cf_text_free(&out);
+}
+
+bool cf_print_out(const cf_text *text, cf_err *err)
+{
+    if (!cf_text_ok(text, err)) return false;
+    if (text->size) fwrite(text->at, 1, text->size, stdout);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return cf_fail_sys(err, errno, "cannot write to stdout");
+    return true;
+}

@@ -1,0 +1,14 @@
+/* What people and programs read: errors, notes, results. Text from files is escaped here. */
+#ifndef CF_PRINT_H
+#define CF_PRINT_H
+
+#include "text.h"
+
+/* On stderr: one line and its hint, or one line of JSON. Scripts' errors keep their traceback. */
+void cf_print_error(const cf_err *err, bool json);
+/* Lines of notes on stderr. */
+void cf_print_notes(const char *lines);
+/* A result on stdout; E_IO if it cannot be written. */
+bool cf_print_out(const cf_text *text, cf_err *err);
+
+#endif

@@ -1,0 +1,137 @@
+/* run: plan in the child, check, write, rename. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "execute.h"
+#include "output.h"
+#include "print.h"
+#include "progress.h"
+#include "signals.h"
+#include "verbs.h"
+
+/* A descriptor for each rank file and each output: as many as the system lets us. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static bool enough_space(const char *out, const cf_price *price, cf_err *err)
+{
+    uint64_t free_bytes;
+    if (!cf_free_space(out, &free_bytes, err)) return false;
+    if (price->written + price->scratch <= free_bytes) return true;
+    cf_text need = {0}, have = {0};
+    cf_text_size(&need, price->written + price->scratch);
+    cf_text_size(&have, free_bytes);
+    cf_fail(err, CF_E_SPACE, "%s are needed, %s are free", need.at, have.at);
+    cf_text_free(&need);
+    cf_text_free(&have);
+    return false;
+}
+
+static void show_result(const cf_options *o, const char *out, const cf_block *b,
+                        const cf_outcome *done, double seconds, cf_text *text)
+{
+    if (o->json) {
+        cf_text_str(text, "{\"schema\":\"ckptflow.run/1\",\"out\":");
+        cf_text_json(text, out, strlen(out));
+        cf_text_printf(
+            text, ",\"read\":%llu,\"requests\":%llu,\"written\":%llu,\"seconds\":%.3f,\"files\":[",
+            (unsigned long long)done->read, (unsigned long long)done->requests,
+            (unsigned long long)done->written, seconds);
+        for (uint64_t i = 0; i < b->n_files; i++) {
+            cf_text_str(text, i ? ",{\"path\":" : "{\"path\":");
+            cf_text_json(text, cf_block_text(b, b->files[i].path), b->files[i].path.size);
+            cf_text_printf(text, ",\"size\":%llu}", (unsigned long long)b->files[i].size);
+        }
+        cf_text_printf(text,
+                       "],\"tensors\":{\"crc-verified\":%llu,\"replica-compared\":%llu,"
+                       "\"unverified\":%llu}}\n",
+                       (unsigned long long)done->n_checked[CF_CRC_VERIFIED],
+                       (unsigned long long)done->n_checked[CF_REPLICA_COMPARED],
+                       (unsigned long long)done->n_checked[CF_UNVERIFIED]);
+        return;
+    }
+    cf_text_shown(text, out, strlen(out));
+    cf_text_str(text, "\n");
+    for (uint64_t i = 0; i < b->n_files; i++) {
+        cf_text size = {0};
+        cf_text_size(&size, b->files[i].size);
+        cf_text_printf(text, "%12s  ", size.at ? size.at : "");
+        cf_text_shown(text, cf_block_text(b, b->files[i].path), b->files[i].path.size);
+        cf_text_str(text, "\n");
+        cf_text_free(&size);
+    }
+    cf_text_printf(text, "%llu tensors:", (unsigned long long)b->n_tensors);
+    static const char *const HOW[] = {"unverified", "CRC verified", "replicas compared"};
+    static const cf_checked ORDER[] = {CF_CRC_VERIFIED, CF_REPLICA_COMPARED, CF_UNVERIFIED};
+    bool any = false;
+    for (int i = 0; i < 3; i++) {
+        if (!done->n_checked[ORDER[i]]) continue;
+        cf_text_printf(text, "%s %llu %s", any ? "," : "",
+                       (unsigned long long)done->n_checked[ORDER[i]], HOW[ORDER[i]]);
+        any = true;
+    }
+    cf_text_str(text, any ? "; " : " none; ");
+    cf_text_size(text, done->written);
+    cf_text_printf(text, " in %.2f s\n", seconds);
+}
+
+static bool write_out(const cf_options *o, const char *out, const cf_block *block, cf_err *err)
+{
+    cf_price price;
+    cf_block_price(block, o->threads, &price);
+    if (!enough_space(out, &price, err)) return false;
+    cf_sink sink;
+    if (!cf_sink_begin(&sink, out, o->overwrite, err)) return false;
+    cf_meter meter;
+    cf_outcome outcome = {0};
+    const cf_execution x = {.block = block,
+                            .roots = o->inputs,
+                            .n_roots = o->n_inputs,
+                            .threads = o->threads,
+                            .fsync = o->fsync,
+                            .progress = &meter.progress,
+                            .stop = &cf_stop_signal};
+    cf_meter_start(&meter, o->quiet && o->progress == CF_SHOW_AUTO ? CF_SHOW_NONE : o->progress,
+                   price.written);
+    bool ok = cf_execute(&x, &sink, &outcome, err) &&
+              cf_manifest_write(block, &outcome, &sink, o->fsync, err);
+    const double seconds = cf_meter_seconds(&meter);
+    cf_meter_stop(&meter);
+    if (ok && cf_stop_signal)
+        ok = cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)cf_stop_signal);
+    ok = ok && cf_sink_commit(&sink, o->fsync, err);
+    cf_sink_discard(&sink);
+    if (ok) {
+        cf_text text = {0};
+        show_result(o, out, block, &outcome, seconds, &text);
+        ok = cf_print_out(&text, err);
+        cf_text_free(&text);
+    }
+    cf_outcome_free(&outcome);
+    return ok;
+}
+
+bool cf_verb_run(const cf_options *o, cf_err *err)
+{
+    char out[PATH_MAX];
+    cf_reply reply;
+    cf_block block;
+    if (!cf_output_path(o, out, err) || !cf_sink_check(out, o->overwrite, err) ||
+        !cf_child_run(cf_job_plan, o, &reply, err))
+        return false;
+    raise_descriptors();
+    bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_inputs, err);
+    if (ok && !o->quiet) cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
+    if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");
+    ok = ok && write_out(o, out, &block, err);
+    cf_reply_free(&reply);
+    return ok;
+}

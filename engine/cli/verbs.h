@@ -1,0 +1,37 @@
+/* The verbs of the command line, a file each: argv in, exit code out. */
+#ifndef CF_VERBS_H
+#define CF_VERBS_H
+
+#include "child.h"
+#include "options.h"
+
+typedef bool cf_verb(const cf_options *o, cf_err *err);
+
+cf_verb cf_verb_run, cf_verb_plan, cf_verb_inspect, cf_verb_plugins, cf_verb_version;
+
+/* ---- planning.c: jobs of the child ---- */
+
+/* A recipe's options as lines of text, for the parent's parser. ctx: cf_ask. */
+typedef struct cf_ask {
+    const char *recipe;
+    const char *const *plugins;
+    int n_plugins;
+} cf_ask;
+bool cf_job_options(const void *ask, cf_text *out, cf_err *err);
+/* Reads what cf_job_options wrote. */
+bool cf_options_decode(const cf_reply *reply, cf_arena *arena, cf_option **options, size_t *count,
+                       const char **about, cf_err *err);
+
+/* A block. What inspect and plugins print: notes, a NUL, the result. ctx: cf_options. */
+bool cf_job_plan(const void *options, cf_text *out, cf_err *err);
+bool cf_job_inspect(const void *options, cf_text *out, cf_err *err);
+bool cf_job_plugins(const void *options, cf_text *out, cf_err *err);
+
+/* Runs such a job and prints: notes on stderr, the result on stdout. */
+bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err);
+
+/* A checkpoint read: source and catalogue, made by the jobs. */
+bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
+                    cf_err *err);
+
+#endif
