@@ -247,16 +247,21 @@ static int by_rank(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static int by_said_rank(const void *a, const void *b)
+{
+    return by_rank(&(*(const cf_said *const *)a)->rank, &(*(const cf_said *const *)b)->rank);
+}
+
 static bool check_world(cf_catalogue *cat, cf_err *err)
 {
     const cf_said *one = NULL;
     size_t n = 0;
-    int32_t *ranks = cf_alloc(&cat->arena, (cat->n_said + 1) * sizeof *ranks);
+    const cf_said **ranks = CF_NEWS(&cat->arena, const cf_said *, cat->n_said + 1);
     if (!ranks) return cf_arena_ok(&cat->arena, err);
     for (size_t i = 0; i < cat->n_said; i++) {
         const cf_said *s = &cat->said[i];
         if (s->key) continue;
-        ranks[n++] = s->rank;
+        ranks[n++] = s;
         if (s->size < 0) continue;
         if (one && one->size != s->size) {
             cf_fail(err, CF_E_META_CONFLICT,
@@ -269,21 +274,24 @@ static bool check_world(cf_catalogue *cat, cf_err *err)
     }
     if (!one) return true;
     cat->world = one->size;
-    qsort(ranks, n, sizeof *ranks, by_rank);
+    qsort(ranks, n, sizeof *ranks, by_said_rank);
     cf_text missing = {0};
     int lost = 0;
     int64_t next = 0;
     for (size_t i = 0; i <= n; i++) {
-        const int64_t rank = i < n ? ranks[i] : one->size;
+        const int64_t rank = i < n ? ranks[i]->rank : one->size;
         if (i < n && rank >= one->size) {
             cf_text_free(&missing);
-            cf_fail(err, CF_E_META_CONFLICT, "rank %lld of a world of %lld", (long long)rank,
+            cf_fail(err, CF_E_META_CONFLICT, "rank %lld in a world of %lld", (long long)rank,
                     (long long)one->size);
+            cf_err_in_file(err, cf_source_path(cat->source, ranks[i]->file));
             return cf_err_hint(err, "a file of another save lies among them");
         }
         if (i < n && rank >= 0 && rank < next) {
             cf_text_free(&missing);
-            return cf_fail(err, CF_E_META_CONFLICT, "rank %lld is there twice", (long long)rank);
+            cf_fail(err, CF_E_META_CONFLICT, "rank %lld is there twice, in %s too", (long long)rank,
+                    cf_source_path(cat->source, ranks[i - 1]->file));
+            return cf_err_in_file(err, cf_source_path(cat->source, ranks[i]->file));
         }
         for (; next < rank; next++)
             if (lost++ < 32) add_rank(&missing, (int32_t)next, lost - 1);

@@ -72,6 +72,7 @@ static bool torch_suffix(const char *path)
 /* Text, or JSON where the suffix or the first character says so. */
 static bool read_text(const cf_span *span, const char *path, cf_tree *tree, cf_err *err)
 {
+    if (span->size == 0 && torch_suffix(path)) return cf_fail(err, CF_E_TRUNCATED, "an empty file");
     if (span->size > MOST_TEXT)
         return cf_fail(err, CF_E_MAGIC, "a file of a kind that is not known");
     char *text = cf_alloc(&tree->arena, span->size + 1);
@@ -88,8 +89,7 @@ static bool read_text(const cf_span *span, const char *path, cf_tree *tree, cf_e
     }
     const bool binary = memchr(text, 0, span->size) || cf_utf8_valid(text, span->size) < span->size;
     if (binary || torch_suffix(path))
-        return cf_fail(err, CF_E_MAGIC, "%s",
-                       span->size == 0 ? "an empty file" : "a file of a kind that is not known");
+        return cf_fail(err, CF_E_MAGIC, "a file of a kind that is not known");
     tree->root = cf_node_text(&tree->arena, CF_NODE_STRING, text, span->size);
     return cf_arena_ok(&tree->arena, err);
 }

@@ -135,7 +135,7 @@ bool cf_node_check_depth(cf_node *root, cf_err *err);
 /* Deep equality by value, floats by their bits, dicts and sets in any order; tensors are equal if
  * they are the same view of the same place, arrays if they hold the same bytes in the same shape.
  * Cycles and anything deeper than CF_MOST_DEPTH compare unequal unless identical; so do trees that
- * take more than 2^26 steps (a node, or 64 bytes of an array), for shared nodes unfold. */
+ * take more than 2^22 steps (a node, or 1 KiB of an array), for shared nodes unfold. */
 bool cf_node_equal(const cf_node *a, const cf_node *b);
 
 /* A hash that is equal for equal trees (bounded like cf_node_equal), arrays by their bytes. */

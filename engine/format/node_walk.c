@@ -9,7 +9,7 @@
 
 #include "node.h"
 
-enum { MOST_STEPS = 1 << 26, BYTES_A_STEP = 64 };
+enum { MOST_STEPS = 1 << 22, BYTES_A_STEP = 1024 };
 
 /* Child number i of a container, in any order; false behind the last one. NULL: no child. */
 static bool child(const cf_node *node, size_t i, cf_node **out)

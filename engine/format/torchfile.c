@@ -219,8 +219,8 @@ bool cf_torch_zip_read(const cf_span *span, cf_reading *r, cf_node **root, cf_er
 {
     records z = {.top = 0};
     store_init(&z.store, r);
-    const cf_zip_entry *pkl;
-    const uint8_t *bytes;
+    const cf_zip_entry *pkl = NULL;
+    const uint8_t *bytes = NULL;
     CF_TRY(cf_zip_open(&z.zip, span, r->tree, err) && find_root(&z, &pkl, err) &&
            read_byteorder(&z, err) && cf_zip_read(&z.zip, pkl, MOST_PICKLE, r->tree, &bytes, err));
     if (!read_pickle(r, bytes, pkl->size, NULL, zip_storage, &z, root, err))
@@ -262,8 +262,7 @@ static bool next_pickle(stream *s, storage_fn *storage, cf_node **root, cf_err *
             return true;
         }
         const uint64_t left = s->span->size - s->at;
-        if (s->have &&
-            ((err->code != CF_E_TRUNCATED && err->code != CF_E_FRAME) || s->have == left)) {
+        if (s->have && (err->code != CF_E_TRUNCATED || s->have == left)) {
             if (err->offset >= 0) err->offset += (int64_t)s->at;
             return false;
         }

@@ -92,30 +92,45 @@ static int check_names(lua_State *L, cf_selection *sel)
                          entry->row->key, entry->name);
 }
 
+/* The entries that a test keeps, in a selection that is pushed. */
+typedef bool keeps(lua_State *L, const cf_entry *entry, const void *ctx);
+
+static cf_selection *filter(lua_State *L, keeps *test, const void *ctx)
+{
+    const cf_selection *all = check_selection(L);
+    size_t count = 0;
+    for (size_t i = 0; i < all->count; i++) count += test(L, &all->entries[i], ctx);
+    cf_selection *sel = new_selection(L, all->cat, count, 1);
+    for (size_t i = 0; i < all->count; i++)
+        if (test(L, &all->entries[i], ctx)) add(sel, all->entries[i].name, all->entries[i].row);
+    return sel;
+}
+
+static bool has_role(lua_State *L, const cf_entry *entry, const void *role)
+{
+    (void)L;
+    return strcmp(entry->row->role, role) == 0;
+}
+
 static int sel_role(lua_State *L)
 {
     static const char *const roles[] = {"model", "optim", "copy", "rest", NULL};
-    const cf_selection *all = check_selection(L);
-    const char *role = roles[luaL_checkoption(L, 2, NULL, roles)];
-    cf_selection *sel = new_selection(L, all->cat, all->count, 0);
-    for (size_t i = 0; i < all->count; i++) {
-        cf_row *row = all->entries[i].row;
-        if (strcmp(row->role, role) == 0) add(sel, row->name, row);
-    }
+    cf_selection *sel = filter(L, has_role, roles[luaL_checkoption(L, 2, NULL, roles)]);
+    for (size_t i = 0; i < sel->count; i++) sel->entries[i].name = sel->entries[i].row->name;
     return check_names(L, sel);
 }
 
-/* Any of the globs, and none of those that begin with "!". */
-static bool fits(lua_State *L, const char *name, int last)
+/* Any of the globs from index 2 on, and none of those that begin with "!". */
+static bool fits(lua_State *L, const cf_entry *entry, const void *last)
 {
     bool any = false, wanted = false;
-    for (int i = 2; i <= last; i++) {
+    for (int i = 2; i <= *(const int *)last; i++) {
         const char *glob = lua_tostring(L, i);
         if (glob[0] == '!') {
-            if (cf_glob_match(glob + 1, name)) return false;
+            if (cf_glob_match(glob + 1, entry->name)) return false;
         } else {
             wanted = true;
-            any = any || cf_glob_match(glob, name);
+            any = any || cf_glob_match(glob, entry->name);
         }
     }
     return any || !wanted;
@@ -123,34 +138,34 @@ static bool fits(lua_State *L, const char *name, int last)
 
 static int sel_match(lua_State *L)
 {
-    const cf_selection *all = check_selection(L);
     const int last = lua_gettop(L);
     for (int i = 2; i <= last; i++) luaL_checkstring(L, i);
-    cf_selection *sel = new_selection(L, all->cat, all->count, 1);
-    for (size_t i = 0; i < all->count; i++)
-        if (fits(L, all->entries[i].name, last))
-            add(sel, all->entries[i].name, all->entries[i].row);
+    filter(L, fits, &last);
     return 1;
 }
 
-static int of_kind(lua_State *L, bool tensors)
+static bool is_tensor(lua_State *L, const cf_entry *entry, const void *ctx)
 {
-    const cf_selection *all = check_selection(L);
-    cf_selection *sel = new_selection(L, all->cat, all->count, 1);
-    for (size_t i = 0; i < all->count; i++)
-        if ((all->entries[i].row->dtype != CF_NO_DTYPE) == tensors)
-            add(sel, all->entries[i].name, all->entries[i].row);
-    return 1;
+    (void)L;
+    (void)ctx;
+    return entry->row->dtype != CF_NO_DTYPE;
+}
+
+static bool is_value(lua_State *L, const cf_entry *entry, const void *ctx)
+{
+    return !is_tensor(L, entry, ctx);
 }
 
 static int sel_tensors(lua_State *L)
 {
-    return of_kind(L, true);
+    filter(L, is_tensor, NULL);
+    return 1;
 }
 
 static int sel_values(lua_State *L)
 {
-    return of_kind(L, false);
+    filter(L, is_value, NULL);
+    return 1;
 }
 
 static int sel_rename(lua_State *L)

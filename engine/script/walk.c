@@ -150,6 +150,14 @@ static void enter(lua_State *L, walk *w, const cf_node *node)
     w->frames[w->depth++] = (walk_frame){.node = node, .length = w->key.size};
 }
 
+static int walk_free(lua_State *L)
+{
+    walk *w = lua_touserdata(L, 1);
+    cf_arena_free(&w->arena);
+    cf_text_free(&w->key);
+    return 0;
+}
+
 /* Upvalues: the walk; what it began with, whose text it may borrow. */
 static int walk_step(lua_State *L)
 {
@@ -174,14 +182,7 @@ static int walk_step(lua_State *L)
         if (!enters(L, w, child)) return yield_leaf(L, w, child);
         enter(L, w, child);
     }
-    return 0;
-}
-
-static int walk_free(lua_State *L)
-{
-    walk *w = luaL_checkudata(L, 1, WALK);
-    cf_arena_free(&w->arena);
-    cf_text_free(&w->key);
+    cf_arena_free(&w->arena); /* now, not when the collector comes by */
     return 0;
 }
 

@@ -1,0 +1,172 @@
+/* Arenas and their limits, maps, text for people and JSON, checked sizes. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+#include "map.h"
+#include "num.h"
+#include "pool.h"
+#include "span.h"
+#include "text.h"
+
+START_TEST(arena_keeps_what_it_gave)
+{
+    cf_arena a;
+    cf_arena_init(&a, 0);
+    unsigned char *at[400];
+    for (size_t i = 0; i < 400; i++) {
+        at[i] = cf_alloc(&a, i * i);
+        ck_assert(((uintptr_t)at[i] & 15) == 0);
+        memset(at[i], (int)i, i * i);
+    }
+    for (size_t i = 0; i < 400; i++)
+        for (size_t k = 0; k < i * i; k += 97) ck_assert_uint_eq(at[i][k], (unsigned char)i);
+    cf_arena_free(&a);
+}
+END_TEST
+
+START_TEST(arena_limit_is_sticky)
+{
+    cf_arena a;
+    cf_err err;
+    cf_arena_init(&a, 10000);
+    ck_assert(cf_alloc(&a, 5000) != NULL);
+    ck_assert(cf_alloc(&a, 9000) == NULL);
+    ck_assert(cf_alloc(&a, 1) == NULL);
+    ck_assert(!cf_arena_ok(&a, &err));
+    ck_assert_int_eq(err.code, CF_E_LIMIT);
+    ck_assert(cf_calloc(&a, SIZE_MAX / 2, 3) == NULL);
+    cf_arena_free(&a);
+}
+END_TEST
+
+START_TEST(map_finds_what_it_holds)
+{
+    cf_arena a;
+    cf_map m;
+    cf_arena_init(&a, 0);
+    cf_map_init(&m, &a);
+    uint64_t value;
+    ck_assert(!cf_map_get(&m, "x", 1, &value));
+    for (int i = 0; i < 5000; i++) {
+        char *key = cf_alloc(&a, 16);
+        bool fresh;
+        const int n = snprintf(key, 16, "key%d", i);
+        *cf_map_put(&m, key, (size_t)n, &fresh) = (uint64_t)i;
+        ck_assert(fresh);
+    }
+    for (int i = 0; i < 5000; i++) {
+        char key[16];
+        const int n = snprintf(key, sizeof key, "key%d", i);
+        ck_assert(cf_map_get(&m, key, (size_t)n, &value) && value == (uint64_t)i);
+    }
+    ck_assert(!cf_map_get(&m, "key5000", 7, &value));
+    cf_arena_free(&a);
+}
+END_TEST
+
+static const struct {
+    const char *in;
+    size_t size;
+    const char *shown, *json;
+} TEXTS[] = {
+    {"plain", 5, "plain", "\"plain\""},
+    {"h\xc3\xa9llo \xf0\x9f\x98\x80", 11, "h\xc3\xa9llo \xf0\x9f\x98\x80",
+     "\"h\xc3\xa9llo \xf0\x9f\x98\x80\""},
+    {"a\nb\x1b[2J", 7, "a\\nb\\x1b[2J", "\"a\\nb\\u001b[2J\""},
+    {"\"\\", 2, "\"\\", "\"\\\"\\\\\""},
+    {"\xc2\x9b"
+     "2J",
+     4, "\\xc2\\x9b2J",
+     "\"\xc2\x9b"
+     "2J\""}, /* a C1 control is valid UTF-8 */
+    {"\xed\xa0\x80", 3, "\\xed\\xa0\\x80", NULL},
+    {"a\0b", 3, "a\\x00b", "\"a\\u0000b\""},
+};
+
+START_TEST(text_is_escaped)
+{
+    cf_text t = {0};
+    cf_text_shown(&t, TEXTS[_i].in, TEXTS[_i].size);
+    ck_assert_str_eq(t.at, TEXTS[_i].shown);
+    cf_text_free(&t);
+    ck_assert_int_eq(cf_utf8_valid(TEXTS[_i].in, TEXTS[_i].size) == TEXTS[_i].size,
+                     TEXTS[_i].json != NULL);
+    if (!TEXTS[_i].json) return;
+    cf_text_json(&t, TEXTS[_i].in, TEXTS[_i].size);
+    ck_assert_str_eq(t.at, TEXTS[_i].json);
+    cf_text_free(&t);
+}
+END_TEST
+
+START_TEST(sizes_are_checked)
+{
+    int64_t n;
+    ck_assert(cf_numel((int64_t[]){3, 4}, 2, &n) && n == 12);
+    ck_assert(cf_numel((int64_t[]){1}, 0, &n) && n == 1);
+    ck_assert(cf_numel((int64_t[]){INT64_MAX, 0}, 2, &n) && n == 0);
+    ck_assert(!cf_numel((int64_t[]){INT64_MAX, 2}, 2, &n));
+    ck_assert(!cf_numel((int64_t[]){1LL << 32, 1LL << 32, 0}, 3, &n));
+    ck_assert(!cf_numel((int64_t[]){-1}, 1, &n));
+    cf_span s = cf_span_of_bytes("abcd", 4), part;
+    cf_err err;
+    char to[4];
+    ck_assert(cf_span_part(&s, 1, 3, &part, &err) && cf_span_read(&part, 1, to, 2, &err) &&
+              to[0] == 'c');
+    ck_assert(!cf_span_read(&part, UINT64_MAX, to, 2, &err) && err.code == CF_E_TRUNCATED);
+    ck_assert(!cf_span_part(&s, 4, 1, &part, &err));
+}
+END_TEST
+
+static bool job(void *ctx, uint64_t number, int thread, cf_err *err)
+{
+    (void)thread;
+    __atomic_fetch_add((uint64_t *)ctx, number, __ATOMIC_SEQ_CST);
+    return number != 700 || cf_fail(err, CF_E_IO, "seven hundred");
+}
+
+START_TEST(pool_does_all_or_tells)
+{
+    cf_err err;
+    uint64_t sum = 0;
+    ck_assert(cf_pool_run(4, 500, job, &sum, &err) && sum == 499 * 500 / 2);
+    ck_assert(!cf_pool_run(4, 1000, job, &sum, &err));
+    ck_assert_str_eq(err.message, "seven hundred");
+    ck_assert(cf_pool_run(4, 0, job, &sum, &err));
+}
+END_TEST
+
+START_TEST(codes_have_their_exits)
+{
+    ck_assert_int_eq(cf_code_exit(CF_E_USAGE), 2);
+    ck_assert_int_eq(cf_code_exit(CF_E_FORMAT_TIE), 3);
+    ck_assert_int_eq(cf_code_exit(CF_E_COVERAGE), 4);
+    ck_assert_int_eq(cf_code_exit(CF_E_GLOBAL_DENIED), 5);
+    ck_assert_int_eq(cf_code_exit(CF_L_PLAN), 6);
+    ck_assert_int_eq(cf_code_exit(CF_E_SPACE), 7);
+    ck_assert_int_eq(cf_code_of("E_PATH"), CF_E_PATH);
+    ck_assert_int_eq(cf_code_of("E_NONE"), CF_OK);
+    ck_assert_int_eq(cf_text_distance("detct", "detect"), 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *s = suite_create("base");
+    TCase *c = tcase_create("all");
+    tcase_add_test(c, arena_keeps_what_it_gave);
+    tcase_add_test(c, arena_limit_is_sticky);
+    tcase_add_test(c, map_finds_what_it_holds);
+    tcase_add_loop_test(c, text_is_escaped, 0, sizeof TEXTS / sizeof *TEXTS);
+    tcase_add_test(c, sizes_are_checked);
+    tcase_add_test(c, pool_does_all_or_tells);
+    tcase_add_test(c, codes_have_their_exits);
+    suite_add_tcase(s, c);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    const int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
