@@ -14,32 +14,29 @@ static const struct {
 #undef X
 };
 
-static bool fill(cf_err *err, cf_code code, int sys, int64_t offset, const char *fmt, va_list args)
+static void fill(cf_err *err, cf_code code, int sys, int64_t offset, const char *fmt, va_list args)
 {
     err->code = code;
     err->sys = sys;
     err->offset = offset;
     err->file[0] = err->member[0] = err->hint[0] = '\0';
     vsnprintf(err->message, sizeof err->message, fmt, args);
-    return false;
 }
 
-bool cf_fail(cf_err *err, cf_code code, const char *fmt, ...)
+void cf_err_set(cf_err *err, cf_code code, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
     fill(err, code, 0, -1, fmt, args);
     va_end(args);
-    return false;
 }
 
-bool cf_fail_at(cf_err *err, cf_code code, int64_t offset, const char *fmt, ...)
+void cf_err_set_at(cf_err *err, cf_code code, int64_t offset, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
     fill(err, code, 0, offset, fmt, args);
     va_end(args);
-    return false;
 }
 
 static cf_code code_of_errno(int sys)
@@ -56,7 +53,7 @@ static cf_code code_of_errno(int sys)
     }
 }
 
-bool cf_fail_sys(cf_err *err, int sys, const char *fmt, ...)
+void cf_err_set_sys(cf_err *err, int sys, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -64,28 +61,24 @@ bool cf_fail_sys(cf_err *err, int sys, const char *fmt, ...)
     va_end(args);
     const size_t n = strlen(err->message);
     snprintf(err->message + n, sizeof err->message - n, ": %s", strerror(sys));
-    return false;
 }
 
-bool cf_err_in_file(cf_err *err, const char *file)
+void cf_err_add_file(cf_err *err, const char *file)
 {
     if (!err->file[0] && file) snprintf(err->file, sizeof err->file, "%s", file);
-    return false;
 }
 
-bool cf_err_in_member(cf_err *err, const char *member)
+void cf_err_add_member(cf_err *err, const char *member)
 {
     if (!err->member[0] && member) snprintf(err->member, sizeof err->member, "%s", member);
-    return false;
 }
 
-bool cf_err_hint(cf_err *err, const char *fmt, ...)
+void cf_err_set_hint(cf_err *err, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
     vsnprintf(err->hint, sizeof err->hint, fmt, args);
     va_end(args);
-    return false;
 }
 
 const char *cf_code_name(cf_code code)

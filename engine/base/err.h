@@ -88,20 +88,34 @@ typedef struct cf_err {
         if (!(call)) return false;                                                                 \
     } while (0)
 
-/* Fill err, in place of what it held; always false, so that `return cf_fail(...)` reads well. */
-bool cf_fail(cf_err *err, cf_code code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* The same with a byte offset. */
-bool cf_fail_at(cf_err *err, cf_code code, int64_t offset, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-/* The same for a failed system call: errno `sys` becomes E_SPACE (ENOSPC, EDQUOT, EFBIG),
- * E_MEMORY (ENOMEM), E_MISSING_FILE (ENOENT), E_PATH (ELOOP, EXDEV) or E_IO, and its text ends the
- * message. */
-bool cf_fail_sys(cf_err *err, int sys, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static inline bool cf_false(void)
+{
+    return false;
+}
 
-/* Add context on the way up. file and member are set only where they are still empty; false. */
-bool cf_err_in_file(cf_err *err, const char *file);
-bool cf_err_in_member(cf_err *err, const char *member);
-bool cf_err_hint(cf_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Fill err, in place of what it held. The macros are false, in sight of the compiler: `return
+ * cf_fail(...)` reads well, and what CF_TRY let through is known to be filled. */
+#define cf_fail(err, ...) (cf_err_set((err), __VA_ARGS__), cf_false())
+/* The same with a byte offset before the format. */
+#define cf_fail_at(err, ...) (cf_err_set_at((err), __VA_ARGS__), cf_false())
+/* The same for a failed system call: errno `sys` becomes E_SPACE (ENOSPC, EDQUOT, EFBIG), E_MEMORY
+ * (ENOMEM), E_MISSING_FILE (ENOENT), E_PATH (ELOOP, EXDEV) or E_IO, and its text ends the message. */
+#define cf_fail_sys(err, ...) (cf_err_set_sys((err), __VA_ARGS__), cf_false())
+
+/* Add context on the way up: file and member only where they are still empty. False too. */
+#define cf_err_in_file(err, file_) (cf_err_add_file((err), (file_)), cf_false())
+#define cf_err_in_member(err, member_) (cf_err_add_member((err), (member_)), cf_false())
+#define cf_err_hint(err, ...) (cf_err_set_hint((err), __VA_ARGS__), cf_false())
+
+void cf_err_set(cf_err *err, cf_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void cf_err_set_at(cf_err *err, cf_code code, int64_t offset, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void cf_err_set_sys(cf_err *err, int sys, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void cf_err_set_hint(cf_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void cf_err_add_file(cf_err *err, const char *file);
+void cf_err_add_member(cf_err *err, const char *member);
 
 const char *cf_code_name(cf_code code); /* "E_COVERAGE" */
 int cf_code_exit(cf_code code);

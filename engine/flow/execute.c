@@ -13,7 +13,7 @@
 #include "num.h"
 #include "pool.h"
 #include "view.h"
-#include "zip.h"
+#include "zipfile.h"
 
 enum { WINDOW = 8 << 20 };
 

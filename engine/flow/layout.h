@@ -18,8 +18,9 @@ typedef struct cf_copy {
     const char *glob;
 } cf_copy;
 
-/* Lays out every file and fills the sections of a block; its texts are the caller's. E_META_CONFLICT for replicas whose stored
- * checksums differ; E_LIMIT for a header that no reader opens. */
+/* Lays out every file and fills the sections of a block; its texts are the caller's.
+ * E_META_CONFLICT for replicas whose stored checksums differ; E_LIMIT for a header that no reader
+ * opens. */
 bool cf_plan_layout(cf_plan *plan, cf_blocker *b, cf_err *err);
 
 #endif

@@ -51,19 +51,19 @@ static bool let_through(cf_vm *vm, cf_code code, const char *module, const char 
 
 bool cf_vm_global(cf_vm *vm, const char *module, const char *name, cf_node **out, cf_err *err)
 {
-    cf_arena *tree = vm->p->tree;
     const cf_dtype dtype =
         strcmp(module, "torch") == 0 ? cf_dtype_of_torch(name, strlen(name)) : CF_NO_DTYPE;
-    cf_node *node = cf_node_new(tree, dtype ? CF_NODE_DTYPE : CF_NODE_GLOBAL);
-    cf_name *own = CF_NEW(tree, cf_name);
-    if (!node || !own) return cf_vm_memory(vm, err);
+    cf_node *node = cf_node_new(vm->p->tree, dtype ? CF_NODE_DTYPE : CF_NODE_GLOBAL);
+    if (!node) return cf_vm_memory(vm, err);
     *out = node;
     if (dtype) {
         node->dtype = dtype;
         return true;
     }
-    node->global = &own->global;
+    cf_name *own = CF_NEW(vm->p->tree, cf_name);
+    if (!own) return cf_vm_memory(vm, err);
     own->global = (cf_global){module, name, cf_name_find(module, name, &own->model)};
+    node->global = &own->global;
     return own->global.trust != CF_FORBIDDEN ||
            let_through(vm, CF_E_GLOBAL_DENIED, module, name, err);
 }

@@ -14,7 +14,7 @@
 
 #include "num.h"
 #include "pickle.h"
-#include "zip.h"
+#include "zipfile.h"
 
 static const size_t MOST_PICKLE = (size_t)4 << 30;
 enum { FIRST_WINDOW = 1 << 20, MOST_WINDOW = 1 << 30 }; /* of a stream that holds a pickle */

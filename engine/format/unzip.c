@@ -1,4 +1,4 @@
-/* Compressed zip members, through libzip (see zip.h).
+/* Compressed zip members, through libzip (see zipfile.h).
  *
  * libzip gets the archive as a source that reads a span, so that it needs neither a path nor an
  * archive that begins at byte 0 of its file. It checks the CRC-32 when a member has been read to
@@ -7,10 +7,9 @@
  * decoded but the one byte that proves a lie.
  */
 #include <errno.h>
+#include <zip.h>
 
-#include <../include/zip.h> /* libzip's: <zip.h> may be ours, which is in the search path too */
-
-#include "zip.h"
+#include "zipfile.h"
 
 enum { PIECE = 1 << 15 };
 

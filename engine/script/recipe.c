@@ -116,7 +116,8 @@ static int learn_job(lua_State *L)
             option->fallback = keep(L, recipe, -1);
         }
     }
-    qsort(recipe->options, recipe->n_options, sizeof *recipe->options, by_name);
+    if (recipe->n_options > 1)
+        qsort(recipe->options, recipe->n_options, sizeof *recipe->options, by_name);
     return 0;
 }
 

@@ -92,6 +92,7 @@ def made(cls, **fields):
 # ---- tensors ---------------------------------------------------------------------------------------
 
 Storage = collections.namedtuple("Storage", "kind count item bytes")  # or their place in the noise
+CONTIGUOUS = Call(MEMORY_FORMAT, 0)
 LAYOUT = Call(GET_LAYOUT, "torch.strided")
 LOCATION = "cpu"
 
@@ -115,9 +116,8 @@ def product(shape):
 
 
 def plain(shape, storage):
-    return Call(
-        REBUILD_TENSOR, storage, 0, tuple(shape), strides(shape), False, collections.OrderedDict()
-    )
+    size = tuple([*shape])
+    return Call(REBUILD_TENSOR, storage, 0, size, strides(shape), False, collections.OrderedDict())
 
 
 class Rank:
@@ -133,6 +133,7 @@ class Rank:
         return made(REMOTE, _worker_name=None, _rank=rank, _device=device())
 
     def sharded(self, shape, dim):
+        # [*shape]: no two of torch's objects share a tuple
         step = -(-shape[dim] // self.ranks)
         parts = []
         for rank in range(self.ranks):
@@ -156,15 +157,13 @@ class Rank:
             if part[0] == self.rank
         ]
         everything = [metadata(*part) for part in parts]
-        properties = made(
-            PROPERTIES, state=(FLOAT32, LAYOUT, False, Call(MEMORY_FORMAT, 0), False)
-        )
+        properties = made(PROPERTIES, state=(FLOAT32, LAYOUT, False, CONTIGUOUS, False))
         state = (
             local,
             made(
                 TENSOR_METADATA,
                 shards_metadata=everything,
-                size=Call(SIZE, tuple(shape)),
+                size=Call(SIZE, tuple([*shape])),
                 tensor_properties=properties,
             ),
             made(
@@ -177,7 +176,7 @@ class Rank:
             made(CHUNKED, dim=dim, placements=[part.placement for part in everything]),
             False,
         )
-        args = (SHARDED, FLOAT32, tuple(shape), strides(shape), 0, LAYOUT, device(), False)
+        args = (SHARDED, FLOAT32, tuple([*shape]), strides(shape), 0, LAYOUT, device(), False)
         return Call(REBUILD_TYPE, REBUILD_SUBCLASS, SHARDED, args, state)
 
     def state(self, shapes, layout):

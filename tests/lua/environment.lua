@@ -85,7 +85,7 @@ return {
     t.fails(function()
       t.run([[local list = {}
         while true do
-          pcall(function() list[#list + 1] = ("x"):rep(1000) .. #list end)
+          pcall(function() list[#list + 1] = ("x"):rep(1 << 16) .. #list end)
         end]], "hf/whole")
     end, "L_LIMIT_MEM", "32 MiB")
     t.fails(function()

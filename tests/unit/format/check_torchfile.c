@@ -1,5 +1,4 @@
 /* Both forms of torch.save: real files, and copies of them with some bytes changed. */
-#define _GNU_SOURCE /* memmem */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "zip.h"
+#include "zipfile.h"
 
 static uint8_t file[1 << 15];
 static size_t size;

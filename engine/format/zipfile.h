@@ -10,8 +10,8 @@
  * sizes, overlap, encryption, links, names that are paths out, local headers that disagree.
  * Stored payloads are located for direct reads; compressed ones go through libzip.
  */
-#ifndef CF_ZIP_H
-#define CF_ZIP_H
+#ifndef CF_ZIPFILE_H
+#define CF_ZIPFILE_H
 
 #include "arena.h"
 #include "map.h"

@@ -7,7 +7,7 @@
  * sizes there are 0 under flag bit 3, and behind 4 GiB a zip64 extra holds an offset instead of
  * sizes, so that it is looked at only where a size field says so.
  */
-#include "zip.h"
+#include "zipfile.h"
 
 #include <libdeflate.h>
 #include <stdlib.h>

@@ -1,0 +1,344 @@
+/* Pieces and views turned into moves, replicas into comparisons, and both into safetensors files.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "laying.h"
+#include "num.h"
+#include "safetensors.h"
+
+/* A dtype that safetensors lacks is stored as real pairs, with a last axis of 2. */
+static bool as_pairs(cf_layout *l, cf_item *it, cf_err *err)
+{
+    if (it->dtype != CF_C128 && it->dtype != CF_C32) return true;
+    int64_t *shape = CF_NEWS(&l->plan->arena, int64_t, it->ndim + 1u);
+    if (!shape) return cf_arena_ok(&l->plan->arena, err);
+    if (it->ndim) memcpy(shape, it->shape, (size_t)it->ndim * sizeof *shape);
+    shape[it->ndim++] = 2;
+    it->shape = shape;
+    it->dtype = it->dtype == CF_C128 ? CF_F64 : CF_F16;
+    return true;
+}
+
+/* Do two pieces of one box have the same bytes, as far as stored checksums tell? */
+typedef enum alike { ALIKE, DIFFERENT, NOT_KNOWN } alike;
+
+static alike compare_stored(const cf_view *a, const cf_view *b)
+{
+    const uint64_t size = (uint64_t)(a->numel * cf_dtype_size(a->dtype));
+    const cf_storage *x = a->storage, *y = b->storage;
+    if (!size) return ALIKE;
+    const bool whole = cf_view_dense(a) && cf_view_dense(b) && x->has_crc && y->has_crc &&
+                       x->size == size && y->size == size && x->big_endian == y->big_endian &&
+                       a->conj == b->conj && a->neg == b->neg;
+    return !whole ? NOT_KNOWN : x->crc == y->crc ? ALIKE : DIFFERENT;
+}
+
+/* What is neither model nor optimizer is like a value: random states and the like may differ. */
+static bool may_differ(const cf_layout *l, const cf_row *row)
+{
+    return strcmp(row->role, "rest") == 0 && l->plan->cat->values != CF_VALUES_STRICT;
+}
+
+/* Replicas of a piece that is kept: equal by their stored checksums, or compared before the first
+ * byte is written. */
+static bool add_replica(cf_layout *l, const cf_row *row, const cf_piece *kept, const cf_piece *copy,
+                        bool *compared, cf_err *err)
+{
+    enum { WHOLE = 1 << 20 };
+    const cf_view *a = kept->view, *c = copy->view;
+    if (l->plan->replicas == CF_REPLICAS_TRUST || a->numel == 0) return true;
+    const int64_t size = a->numel * cf_dtype_size(a->dtype);
+    const alike stored = l->plan->replicas == CF_REPLICAS_AUTO ? compare_stored(a, c) : NOT_KNOWN;
+    *compared = true;
+    if (stored == ALIKE) return true;
+    if (stored == DIFFERENT) {
+        cf_fail(err, CF_E_META_CONFLICT, "rank %d (%s) and rank %d (%s) hold different bytes",
+                kept->rank, cf_source_path(l->plan->cat->source, kept->file), copy->rank,
+                cf_source_path(l->plan->cat->source, copy->file));
+        cf_err_hint(err, "--replicas trust takes rank %d's", kept->rank);
+        return cf_err_in_member(err, row->key);
+    }
+    static const int64_t zero[CF_MOST_DIMS];
+    cf_b_compare compare = {.size = (uint64_t)size,
+                            .key = cf_blocker_text(l->b, row->key, strlen(row->key)),
+                            .left_rank = kept->rank,
+                            .right_rank = copy->rank,
+                            .all = l->plan->replicas == CF_REPLICAS_COMPARE || size <= WHOLE};
+    if (!cf_mover_add(&l->mover, a, a->shape, zero, &compare.left, err) ||
+        !cf_mover_add(&l->mover, c, c->shape, zero, &compare.right, err))
+        return cf_err_in_member(err, row->key);
+    cf_blocker_add(l->b, CF_B_COMPARES, &compare, sizeof compare);
+    return true;
+}
+
+static int by_target(const void *a, const void *b)
+{
+    const cf_b_move *x = a, *y = b;
+    return x->to < y->to ? -1 : x->to > y->to;
+}
+
+/* The moves of one tensor, by their place in it; number of the first, and how many. */
+static bool add_moves(cf_layout *l, cf_item *it, uint64_t *first, uint64_t *count, cf_err *err)
+{
+    static const int64_t zero[CF_MOST_DIMS];
+    const cf_row *row = it->row;
+    cf_text *moves = &l->b->sections[CF_B_MOVES];
+    *first = moves->size / sizeof(cf_b_move);
+    uint64_t number;
+    if (!row) {
+        if (it->view->numel &&
+            !cf_mover_add(&l->mover, it->view, it->view->shape, zero, &number, err))
+            return cf_err_in_member(err, it->key);
+    } else {
+        for (size_t i = 0; i < row->n_pieces; i++) {
+            const cf_piece *p = &row->pieces[i];
+            if (p->replica_of != i || p->view->numel == 0) continue;
+            if (!cf_mover_add(&l->mover, p->view, row->shape, p->at, &number, err)) {
+                cf_err_in_file(err, cf_source_path(l->plan->cat->source, p->file));
+                return cf_err_in_member(err, row->key);
+            }
+        }
+    }
+    *count = moves->size / sizeof(cf_b_move) - *first;
+    if (*count > 1)
+        qsort(moves->at + *first * sizeof(cf_b_move), *count, sizeof(cf_b_move), by_target);
+    for (size_t i = 0; row && !may_differ(l, row) && i < row->n_pieces; i++)
+        if (row->pieces[i].replica_of != i &&
+            !add_replica(l, row, &row->pieces[row->pieces[i].replica_of], &row->pieces[i],
+                         &it->compared, err))
+            return false;
+    return true;
+}
+
+static bool add_tensor(cf_layout *l, cf_item *it, uint64_t begin, uint64_t size, cf_err *err)
+{
+    cf_b_chunk chunk = {.begin = begin, .end = begin + size};
+    if (!add_moves(l, it, &chunk.move, &chunk.moves, err)) return false;
+    const cf_b_tensor tensor = {.key = cf_blocker_text(l->b, it->key, strlen(it->key)),
+                                .name = cf_blocker_text(l->b, it->name, strlen(it->name)),
+                                .role = cf_blocker_text(l->b, it->role, strlen(it->role)),
+                                .chunk = l->b->sections[CF_B_CHUNKS].size / sizeof chunk,
+                                .dims = l->b->sections[CF_B_NUMBERS].size / sizeof(int64_t),
+                                .dtype = (uint8_t)it->dtype,
+                                .ndim = (uint8_t)it->ndim,
+                                .compared = it->compared};
+    for (int d = 0; d < it->ndim; d++)
+        cf_blocker_add(l->b, CF_B_NUMBERS, &it->shape[d], sizeof it->shape[d]);
+    chunk.tensor = (uint32_t)cf_blocker_add(l->b, CF_B_TENSORS, &tensor, sizeof tensor);
+    cf_blocker_add(l->b, CF_B_CHUNKS, &chunk, sizeof chunk);
+    return true;
+}
+
+static cf_item item_of_view(const char *name, const char *key, const char *role,
+                            const cf_view *view)
+{
+    return (cf_item){.name = name,
+                     .key = key,
+                     .role = role,
+                     .view = view,
+                     .dtype = view->dtype,
+                     .ndim = view->ndim,
+                     .shape = view->shape};
+}
+
+/* Ranks hold the whole of this tensor, which may differ, and not all are known to be alike. */
+static bool differs(const cf_layout *l, const cf_row *row)
+{
+    bool all = true;
+    if (!may_differ(l, row)) return false;
+    for (size_t i = 1; i < row->n_pieces; i++) {
+        if (row->pieces[i].replica_of != 0) return false;
+        all &= compare_stored(row->pieces[0].view, row->pieces[i].view) == ALIKE;
+    }
+    return !all;
+}
+
+bool cf_lay_items(cf_layout *l, const cf_entry *entries, size_t count, cf_items *items, cf_err *err)
+{
+    cf_arena *arena = &l->plan->arena;
+    for (size_t i = 0; i < count; i++) {
+        const cf_row *row = entries[i].row;
+        const bool all = row && differs(l, row),
+                   each = all && l->plan->cat->values == CF_VALUES_PER_RANK;
+        if (all && l->n_differ++ < 8)
+            cf_text_printf(&l->differ, "%s%s", l->n_differ > 1 ? ", " : "", row->key);
+        for (size_t k = 0; k < (each ? row->n_pieces : 1); k++) {
+            cf_item *it = CF_PUSH(arena, items->list, items->count, items->cap);
+            char name[32];
+            if (!it) return cf_arena_ok(arena, err);
+            if (!row) {
+                *it = item_of_view(entries[i].name, entries[i].name, "rest", entries[i].view);
+            } else if (each) {
+                const int m = snprintf(name, sizeof name, "rank%d.", row->pieces[k].rank);
+                char *full = cf_alloc(arena, (size_t)m + strlen(entries[i].name) + 1);
+                if (!full) return cf_arena_ok(arena, err);
+                memcpy(full, name, (size_t)m);
+                memcpy(full + m, entries[i].name, strlen(entries[i].name) + 1);
+                *it = item_of_view(full, row->key, row->role, row->pieces[k].view);
+            } else {
+                *it = (cf_item){.name = entries[i].name,
+                                .key = row->key,
+                                .role = row->role,
+                                .row = row,
+                                .dtype = row->dtype,
+                                .ndim = row->ndim,
+                                .shape = row->shape};
+            }
+        }
+    }
+    return true;
+}
+
+bool cf_lay_view(cf_layout *l, cf_items *items, const char *name, const cf_view *view, cf_err *err)
+{
+    cf_item *it = CF_PUSH(&l->plan->arena, items->list, items->count, items->cap);
+    if (!it) return cf_arena_ok(&l->plan->arena, err);
+    *it = item_of_view(name, name, "rest", view);
+    return true;
+}
+
+/* ---- safetensors -------------------------------------------------------------------------------
+ */
+
+static bool tensor_of(cf_layout *l, cf_item *it, cf_text *odd, cf_st_tensor *t, cf_err *err)
+{
+    const cf_dtype dtype = it->dtype;
+    if (!as_pairs(l, it, err)) return false;
+    if (dtype != it->dtype) {
+        cf_text_str(odd, odd->size ? "," : "{");
+        cf_text_json(odd, it->name, strlen(it->name));
+        cf_text_printf(odd, ":\"%s\"", cf_dtype_of(dtype)->name);
+        cf_text_printf(&l->plan->notes, "%s: safetensors has no %s; it is stored as pairs\n",
+                       it->name, cf_dtype_of(dtype)->name);
+    }
+    int64_t numel = 0, size = 0;
+    if (!cf_numel(it->shape, it->ndim, &numel) || !cf_mul(numel, cf_dtype_size(it->dtype), &size)) {
+        cf_fail(err, CF_E_OVERFLOW, "more than 63 bits of bytes");
+        return cf_err_in_member(err, it->key);
+    }
+    *t = (cf_st_tensor){.name = it->name,
+                        .length = strlen(it->name),
+                        .dtype = it->dtype,
+                        .ndim = it->ndim,
+                        .shape = it->shape,
+                        .end = (uint64_t)size};
+    return true;
+}
+
+/* One file of the items; tensors have their sizes as `end` and get their places. */
+static bool add_part(cf_layout *l, const char *path, cf_item *items, cf_st_tensor *tensors,
+                     size_t count, const char *const *meta, size_t n_meta, cf_err *err)
+{
+    cf_text header = {0};
+    uint64_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        tensors[i].begin = at;
+        if (__builtin_add_overflow(at, tensors[i].end, &at) || at > INT64_MAX / 2)
+            return cf_fail(err, CF_E_OVERFLOW, "%s: more than 62 bits of bytes", path);
+        tensors[i].end = at;
+    }
+    const uint64_t first = cf_lay_chunks(l);
+    bool ok = cf_safetensors_header(&header, tensors, count, meta, n_meta, err);
+    const uint64_t start = header.size;
+    if (ok) cf_lay_chunk(l, 0, start, cf_blocker_text(l->b, header.at, header.size));
+    cf_text_free(&header);
+    for (size_t i = 0; ok && i < count; i++)
+        ok = add_tensor(l, &items[i], start + tensors[i].begin, tensors[i].end - tensors[i].begin,
+                        err);
+    if (ok) cf_lay_file(l, path, start + at, first);
+    return ok;
+}
+
+/* How many of the tensors go into the next file: at least one; as many as fit. */
+static size_t fitting(const cf_st_tensor *tensors, size_t count, uint64_t most)
+{
+    enum { HEADER = CF_ST_MOST_HEADER - (4 << 20) }; /* room for the metadata */
+    uint64_t bytes = 0, header = 0;
+    size_t n = 0;
+    for (; n < count; n++) {
+        header += cf_safetensors_entry_size(&tensors[n]);
+        bytes += tensors[n].end;
+        if (n && ((most && bytes > most) || header > HEADER)) break;
+    }
+    return n;
+}
+
+/* model.safetensors -> model-00001-of-00003.safetensors, as Hugging Face names them. */
+static void part_name(cf_text *name, const char *path, size_t number, size_t parts)
+{
+    const size_t stem = strlen(path) - strlen(".safetensors");
+    cf_text_add(name, path, stem);
+    cf_text_printf(name, "-%05zu-of-%05zu.safetensors", number, parts);
+}
+
+static bool add_parts(cf_layout *l, const char *path, cf_items *items, cf_st_tensor *tensors,
+                      uint64_t most, const char *const *meta, size_t n_meta, cf_err *err)
+{
+    size_t parts = 0;
+    for (size_t i = 0; i < items->count; parts++) i += fitting(tensors + i, items->count - i, most);
+    if (parts < 2) return add_part(l, path, items->list, tensors, items->count, meta, n_meta, err);
+    const size_t n = strlen(path);
+    if (n < 12 || strcmp(path + n - 12, ".safetensors") != 0)
+        return cf_fail(err, CF_L_PLAN, "%s: only a path with .safetensors can be split", path);
+    cf_text index = {0};
+    uint64_t total = 0;
+    for (size_t i = 0; i < items->count; i++) total += tensors[i].end;
+    cf_text_printf(&index, "{\"metadata\": {\"total_size\": %llu}, \"weight_map\": {",
+                   (unsigned long long)total);
+    bool ok = true;
+    for (size_t i = 0, part = 1; ok && i < items->count; part++) {
+        const size_t some = fitting(tensors + i, items->count - i, most);
+        cf_text name = {0};
+        part_name(&name, path, part, parts);
+        const char *slash = strrchr(name.at ? name.at : "", '/');
+        for (size_t k = i; k < i + some; k++) {
+            cf_text_str(&index, k ? ",\n " : "\n ");
+            cf_text_json(&index, items->list[k].name, strlen(items->list[k].name));
+            cf_text_str(&index, ": ");
+            const char *base = slash ? slash + 1 : name.at;
+            cf_text_json(&index, base ? base : "", base ? strlen(base) : 0);
+        }
+        ok = cf_text_ok(&name, err) &&
+             add_part(l, name.at, items->list + i, tensors + i, some, meta, n_meta, err);
+        cf_text_free(&name);
+        i += some;
+    }
+    cf_text_str(&index, "\n}}\n");
+    cf_text name = {0};
+    cf_text_printf(&name, "%s.index.json", path);
+    ok = ok && cf_text_ok(&index, err) && cf_text_ok(&name, err);
+    if (ok) cf_lay_bytes(l, name.at, &index);
+    cf_text_free(&name);
+    cf_text_free(&index);
+    return ok;
+}
+
+bool cf_lay_safetensors(cf_layout *l, const char *path, cf_items *items,
+                        const cf_write_options *options, cf_err *err)
+{
+    cf_arena *arena = &l->plan->arena;
+    const size_t n_given = options ? options->n_meta : 0;
+    cf_st_tensor *tensors = CF_NEWS(arena, cf_st_tensor, items->count + 1);
+    const char **meta = CF_NEWS(arena, const char *, 2 * (n_given + 2));
+    if (!tensors || !meta) return cf_arena_ok(arena, err);
+    size_t n = 0;
+    meta[n++] = "format";
+    meta[n++] = "pt";
+    for (size_t i = 0; i < 2 * n_given; i++) meta[n++] = options->meta[i];
+    cf_text odd = {0};
+    bool ok = true;
+    for (size_t i = 0; ok && i < items->count; i++)
+        ok = tensor_of(l, &items->list[i], &odd, &tensors[i], err);
+    if (odd.size) {
+        cf_text_str(&odd, "}");
+        meta[n++] = "ckptflow.dtype";
+        meta[n++] = odd.at;
+    }
+    ok =
+        ok && cf_text_ok(&odd, err) &&
+        add_parts(l, path, items, tensors, options ? options->max_shard_size : 0, meta, n / 2, err);
+    cf_text_free(&odd);
+    return ok;
+}

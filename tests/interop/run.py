@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""run.py BINARY: ckptflow against real PyTorch, safetensors and numpy. `./dev interop` runs it.
+
+Each check_*.py has checks(): names, and functions of a tool and an empty folder that assert.
+"""
+import pathlib
+import sys
+import tempfile
+import traceback
+import warnings
+
+import check_bench
+import check_hf
+import check_olmo
+import check_torch
+from common import Tool
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__.splitlines()[0])
+    warnings.simplefilter("ignore")
+    tool = Tool(pathlib.Path(sys.argv[1]).resolve())
+    passed = failed = 0
+    for module in (check_olmo, check_torch, check_hf, check_bench):
+        for name, check in module.checks():
+            try:
+                with tempfile.TemporaryDirectory() as folder:
+                    check(tool, pathlib.Path(folder))
+                print(f"ok    {name}", flush=True)
+                passed += 1
+            except Exception as error:  # a check that breaks is a check that fails
+                print(f"FAIL  {name}: {error}", flush=True)
+                if not isinstance(error, AssertionError):
+                    traceback.print_exc()
+                failed += 1
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
