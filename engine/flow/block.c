@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "cast.h"
 #include "map.h"
 #include "num.h"
 #include "view.h"
@@ -124,17 +125,20 @@ static bool check_sources(const cf_block *b, int n_roots, cf_err *err)
     return true;
 }
 
-/* Bytes that the move writes into a box of `room` bytes, or -1. */
+/* Bytes that the move writes into a chunk of `room` bytes, or -1. */
 static int64_t move_bytes(const cf_block *b, const cf_b_move *m, uint64_t room)
 {
     if (m->record >= b->n_records || m->ndim > CF_MOST_DIMS || m->dtype == CF_NO_DTYPE ||
-        m->dtype >= CF_DTYPES || !m->run || m->run > INT64_MAX || m->from > INT64_MAX ||
-        m->to > INT64_MAX || !range_ok(m->dims, 3u * m->ndim, b->n_numbers))
+        m->dtype >= CF_DTYPES || m->cast >= CF_DTYPES ||
+        !cf_cast_possible((cf_dtype)m->dtype, (cf_dtype)m->cast) || !m->run || m->run > INT64_MAX ||
+        m->from > INT64_MAX || m->to > INT64_MAX || !range_ok(m->dims, 3u * m->ndim, b->n_numbers))
         return -1;
     const int64_t *dims = b->numbers + m->dims;
     int64_t bytes = (int64_t)m->run, inner = bytes, from = (int64_t)m->from, to = (int64_t)m->to,
             reach;
-    if (bytes % cf_dtype_size((cf_dtype)m->dtype)) return -1;
+    const int64_t size = cf_dtype_size((cf_dtype)m->dtype), cast = cf_dtype_size((cf_dtype)m->cast);
+    if (bytes % size || to % size || room > INT64_MAX / 16) return -1;
+    room = room / (uint64_t)cast * (uint64_t)size;
     for (int d = m->ndim - 1; d >= 0; d--) {
         const int64_t count = dims[3 * d], source = dims[3 * d + 1], target = dims[3 * d + 2];
         if (count < 1 || source < 0 || target < inner) return -1;
@@ -143,7 +147,9 @@ static int64_t move_bytes(const cf_block *b, const cf_b_move *m, uint64_t room)
         if (!cf_mul(count - 1, target, &reach) || !cf_add(to, reach, &to)) return -1;
     }
     if (!cf_add(from, (int64_t)m->run, &from) || !cf_add(to, (int64_t)m->run, &to)) return -1;
-    return (uint64_t)from <= b->records[m->record].size && (uint64_t)to <= room ? bytes : -1;
+    return (uint64_t)from <= b->records[m->record].size && (uint64_t)to <= room
+               ? bytes / size * cast
+               : -1;
 }
 
 static bool check_chunks(const cf_block *b, const cf_b_file *f, cf_err *err)
@@ -165,7 +171,8 @@ static bool check_chunks(const cf_block *b, const cf_b_file *f, cf_err *err)
         uint64_t filled = 0;
         for (uint64_t k = c->move; k < c->move + c->moves; k++) {
             const int64_t n = move_bytes(b, &b->moves[k], size);
-            if (n < 0 || (k > c->move && b->moves[k].to < b->moves[k - 1].to))
+            if (n < 0 ||
+                (k > c->move && cf_move_place(&b->moves[k]) < cf_move_place(&b->moves[k - 1])))
                 return bad(err, "a move");
             filled += (uint64_t)n;
         }

@@ -12,6 +12,7 @@
 #define CF_BLOCK_H
 
 #include "arena.h"
+#include "dtype.h"
 #include "text.h"
 
 enum { CF_BLOCK_VERSION = 1 };
@@ -46,18 +47,25 @@ typedef struct cf_b_record {
 enum { CF_MOVE_SWAP = 1, CF_MOVE_CONJ = 2, CF_MOVE_NEG = 4, CF_MOVE_CHECKED = 8 };
 
 /* A strided copy: for every index of the outer dimensions `run` bytes from the record to the
- * tensor. dims: ndim triples {count, stride in the record, stride in the tensor} in bytes,
- * outermost first; the tensor's are nested (each at least the extent of what is inside it), so that
- * runs in order have ascending places. */
+ * tensor. A move that casts is written as if the tensor had the record's dtype: its places and
+ * strides in the tensor count elements of that size. dims: ndim triples {count, stride in the
+ * record, stride in the tensor} in bytes, outermost first; the tensor's are nested (each at least
+ * the extent of what is inside it), so that runs in order have ascending places. */
 typedef struct cf_b_move {
     uint64_t from, to, run; /* bytes: in the record, in the chunk, of one run */
     uint64_t dims;          /* first number in CF_B_NUMBERS */
     uint32_t record;
     uint8_t ndim;
-    uint8_t dtype; /* of the elements moved: for swap, conj and neg */
+    uint8_t dtype; /* of the elements in the record */
+    uint8_t cast;  /* of those in the tensor */
     uint8_t flags;
-    uint8_t unused;
 } cf_b_move;
+
+/* The element of the chunk's tensor that a move begins at. */
+static inline uint64_t cf_move_place(const cf_b_move *move)
+{
+    return move->to / (uint64_t)cf_dtype_size((cf_dtype)move->dtype);
+}
 
 /* A stretch of an output file: bytes that are known now, or moves that fill it wholly. */
 typedef struct cf_b_chunk {

@@ -392,10 +392,9 @@ static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
     const int threads = r->x->threads;
     if (!open_sources(r, err) || !locate_records(r, sink, err)) return false;
     for (int i = 0; i < threads; i++) {
-        r->gathers[i] = (cf_gather){.bytes = &r->bytes, .scratch = malloc(CF_TILE)};
         r->buffers[i] = malloc(CF_TILE);
-        if (!r->gathers[i].scratch || !r->buffers[i])
-            return cf_fail(err, CF_E_MEMORY, "out of memory");
+        if (!r->buffers[i]) return cf_fail(err, CF_E_MEMORY, "out of memory");
+        if (!cf_gather_start(&r->gathers[i], &r->bytes, err)) return false;
     }
     if (!cf_pool_run(threads, b->n_compares, compare_one, r, err) ||
         !cf_pool_run(threads, b->n_checks, check_one, r, err) || !cut_windows(r, err))
@@ -445,8 +444,7 @@ bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_er
     r.written = CF_NEWS(&r.arena, cf_stretches, (size_t)x->threads);
     const bool ok = cf_arena_ok(&r.arena, err) && carry_out(&r, sink, outcome, err);
     for (int i = 0; r.written && i < x->threads; i++) {
-        free(r.gathers[i].scratch);
-        free(r.gathers[i].checked.items);
+        cf_gather_end(&r.gathers[i]);
         free(r.written[i].items);
         free(r.buffers[i]);
     }

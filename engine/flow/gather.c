@@ -14,6 +14,7 @@
 #include <sys/uio.h>
 #include <zlib.h>
 
+#include "cast.h"
 #include "num.h"
 #include "shape.h"
 #include "view.h"
@@ -88,8 +89,9 @@ typedef struct task {
     cf_gather *g;
     const cf_b_move *move;
     const int64_t *dims;
-    uint8_t *buffer;
-    uint64_t start;  /* place in the chunk of buffer[0] */
+    uint8_t *buffer; /* where the record's elements go: the result, or what is cast into it */
+    uint64_t start;  /* place in the chunk of buffer[0], in bytes of the record's dtype */
+    uint8_t *result;
     uint32_t crc;    /* of the last read, where the move is checked */
     uint64_t pieces; /* reads made */
     cf_err *err;
@@ -221,9 +223,11 @@ static bool gather(task *t, const box *b, int at, uint64_t from, uint8_t *to)
     return true;
 }
 
-/* Signs of torch's lazy bits, and byte order: on what lies in the buffer now. */
-static void transform(const cf_b_move *m, uint8_t *bytes, uint64_t size)
+/* What is done to the bytes of a run, that lie in the buffer now: byte order, the signs of torch's
+ * lazy bits, the cast into the result. */
+static void transform(const task *t, uint8_t *bytes, uint64_t size)
 {
+    const cf_b_move *m = t->move;
     const cf_dtype_info *info = cf_dtype_of((cf_dtype)m->dtype);
     const size_t part = info->swap;
     if (m->flags & CF_MOVE_SWAP)
@@ -237,12 +241,21 @@ static void transform(const cf_b_move *m, uint8_t *bytes, uint64_t size)
         for (uint64_t i = part - 1; i < size; i += part) bytes[i] ^= 0x80;
     if (m->flags & CF_MOVE_CONJ)
         for (uint64_t i = info->size - 1u; i < size; i += info->size) bytes[i] ^= 0x80;
+    if (m->cast == m->dtype) return;
+    const size_t first = (size_t)(bytes - t->buffer) / info->size;
+    cf_cast((cf_dtype)m->dtype, bytes, (cf_dtype)m->cast,
+            t->result + first * (size_t)cf_dtype_size((cf_dtype)m->cast), size / info->size);
+}
+
+static bool transforms(const cf_b_move *m)
+{
+    return m->cast != m->dtype || m->flags & (CF_MOVE_SWAP | CF_MOVE_CONJ | CF_MOVE_NEG);
 }
 
 static void transform_box(const task *t, const box *b, int at, uint8_t *to)
 {
     if (at == b->n) {
-        transform(t->move, to, t->move->run);
+        transform(t, to, t->move->run);
         return;
     }
     for (int64_t i = 0; i < b->levels[at].count; i++)
@@ -273,8 +286,7 @@ static bool take_box(void *ctx, const int64_t *at, const int64_t *size)
         l->used = l->from ? l->count * inner->used : inner->used;
     }
     if (!gather(t, &b, 0, from, t->buffer + to)) return false;
-    if (m->flags & (CF_MOVE_SWAP | CF_MOVE_CONJ | CF_MOVE_NEG))
-        transform_box(t, &b, 0, t->buffer + to);
+    if (transforms(m)) transform_box(t, &b, 0, t->buffer + to);
     return true;
 }
 
@@ -312,7 +324,7 @@ static bool part_run(task *t, const int64_t *index, int64_t begin, uint64_t skip
     for (int d = 0; d < m->ndim; d++) from += (uint64_t)(index[d] * t->dims[3 * d + 1]);
     uint8_t *to = t->buffer + (m->to + (uint64_t)begin + skip - t->start);
     if (!read_at(t, from, to, size)) return false;
-    transform(m, to, size);
+    if (transforms(m)) transform(t, to, size);
     return true;
 }
 
@@ -355,6 +367,42 @@ static bool carry_out(task *t, uint64_t from, uint64_t to, uint64_t *bytes)
     return part_run(t, index, begin, 0, (uint64_t)(high - begin));
 }
 
+bool cf_gather_start(cf_gather *g, const cf_bytes *bytes, cf_err *err)
+{
+    *g = (cf_gather){.bytes = bytes, .scratch = malloc(CF_TILE)};
+    return g->scratch ? true : cf_fail(err, CF_E_MEMORY, "out of memory");
+}
+
+void cf_gather_end(cf_gather *g)
+{
+    free(g->scratch);
+    free(g->staging);
+    free(g->checked.items);
+    *g = (cf_gather){0};
+}
+
+/* The part of one move that falls into from..to-1, through the staging area in as many steps as
+ * that needs. *filled grows by the bytes of the result. */
+static bool cast_move(task *t, uint64_t from, uint64_t to, uint64_t *filled)
+{
+    const uint64_t size = (uint64_t)cf_dtype_size((cf_dtype)t->move->dtype);
+    const uint64_t cast = (uint64_t)cf_dtype_size((cf_dtype)t->move->cast);
+    if (!t->g->staging && !(t->g->staging = malloc(CF_TILE)))
+        return cf_fail(t->err, CF_E_MEMORY, "out of memory");
+    uint8_t *const result = t->result;
+    t->buffer = t->g->staging;
+    const uint64_t last = to / cast, step = CF_TILE / size;
+    for (uint64_t first = from / cast, at = first; at < last; at += step) {
+        const uint64_t end = at + step < last ? at + step : last;
+        uint64_t bytes;
+        t->result = result + (at - first) * cast;
+        t->start = at * size;
+        if (!carry_out(t, at * size, end * size, &bytes)) return false;
+        *filled += bytes / size * cast;
+    }
+    return true;
+}
+
 bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from, uint64_t to,
                     uint8_t *buffer, uint32_t *crc, bool *known, cf_err *err)
 {
@@ -368,9 +416,12 @@ bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from,
                   .dims = block->numbers + m->dims,
                   .buffer = buffer,
                   .start = from,
+                  .result = buffer,
                   .err = err};
-        uint64_t bytes;
-        if (!carry_out(&t, from, to, &bytes)) {
+        uint64_t bytes = 0;
+        const bool ok =
+            m->cast != m->dtype ? cast_move(&t, from, to, &bytes) : carry_out(&t, from, to, &bytes);
+        if (!ok) {
             const cf_b_record *r = &block->records[m->record];
             cf_err_in_file(err, r->place == CF_IN_MEMORY
                                     ? NULL
@@ -378,10 +429,10 @@ bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from,
             return false;
         }
         filled += bytes;
-        if (bytes == to - from && t.pieces == 1 && (m->flags & CF_MOVE_CHECKED) &&
-            !(m->flags & (CF_MOVE_SWAP | CF_MOVE_CONJ | CF_MOVE_NEG))) {
+        if (bytes == to - from && t.pieces == 1 && m->ndim == 0 && (m->flags & CF_MOVE_CHECKED) &&
+            !transforms(m)) {
             *crc = t.crc;
-            *known = m->ndim == 0;
+            *known = true;
         }
     }
     if (filled == to - from) return true;

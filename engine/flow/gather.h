@@ -38,12 +38,16 @@ typedef struct cf_bytes {
 typedef struct cf_gather {
     const cf_bytes *bytes;
     uint8_t *scratch;     /* CF_TILE bytes */
+    uint8_t *staging;     /* CF_TILE bytes of elements to be cast; NULL until needed */
     cf_stretches checked; /* of records */
     uint64_t read, requests;
 } cf_gather;
 
-/* Bytes from..to-1 of the chunk that the moves first..first+count-1 fill, into buffer. *crc is set
- * and true is put into *known if the CRC-32 of the result came for free. */
+bool cf_gather_start(cf_gather *g, const cf_bytes *bytes, cf_err *err);
+void cf_gather_end(cf_gather *g);
+
+/* Bytes from..to-1 of the chunk that the moves first..first+count-1 fill, into buffer; both are
+ * multiples of an element. *crc is set and *known if the CRC-32 of the result came for free. */
 bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from, uint64_t to,
                     uint8_t *buffer, uint32_t *crc, bool *known, cf_err *err);
 

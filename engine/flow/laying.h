@@ -11,7 +11,8 @@ typedef struct cf_item {
     const char *name, *key, *role;
     const cf_row *row; /* its pieces; NULL: view */
     const cf_view *view;
-    cf_dtype dtype; /* as stored */
+    cf_dtype dtype; /* in the file */
+    cf_dtype cast;  /* of the elements: another for what is stored as pairs */
     int ndim;
     const int64_t *shape;
     bool compared;

@@ -71,7 +71,7 @@ static bool add_copies(cf_layout *l, cf_err *err)
         cf_b_chunk chunk = {.end = size, .tensor = CF_B_NONE};
         if (size) {
             const cf_b_move move = {
-                .run = size, .record = cf_mover_file(&l->mover, i), .dtype = CF_U8};
+                .run = size, .record = cf_mover_file(&l->mover, i), .dtype = CF_U8, .cast = CF_U8};
             chunk.move = cf_blocker_add(l->b, CF_B_MOVES, &move, sizeof move);
             chunk.moves = 1;
         }

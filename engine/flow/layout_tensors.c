@@ -26,7 +26,7 @@ typedef enum alike { ALIKE, DIFFERENT, NOT_KNOWN } alike;
 
 static alike compare_stored(const cf_view *a, const cf_view *b)
 {
-    const uint64_t size = (uint64_t)(a->numel * cf_dtype_size(a->dtype));
+    const uint64_t size = (uint64_t)(a->numel * cf_dtype_size(a->stored));
     const cf_storage *x = a->storage, *y = b->storage;
     if (!size) return ALIKE;
     const bool whole = cf_view_dense(a) && cf_view_dense(b) && x->has_crc && y->has_crc &&
@@ -49,7 +49,7 @@ static bool add_replica(cf_layout *l, const cf_row *row, const cf_piece *kept, c
     enum { WHOLE = 1 << 20 };
     const cf_view *a = kept->view, *c = copy->view;
     if (l->plan->replicas == CF_REPLICAS_TRUST || a->numel == 0) return true;
-    const int64_t size = a->numel * cf_dtype_size(a->dtype);
+    const int64_t size = a->numel * cf_dtype_size(a->stored);
     const alike stored = l->plan->replicas == CF_REPLICAS_AUTO ? compare_stored(a, c) : NOT_KNOWN;
     *compared = true;
     if (stored == ALIKE) return true;
@@ -66,17 +66,11 @@ static bool add_replica(cf_layout *l, const cf_row *row, const cf_piece *kept, c
                             .left_rank = kept->rank,
                             .right_rank = copy->rank,
                             .all = l->plan->replicas == CF_REPLICAS_COMPARE || size <= WHOLE};
-    if (!cf_mover_add(&l->mover, a, a->shape, zero, &compare.left, err) ||
-        !cf_mover_add(&l->mover, c, c->shape, zero, &compare.right, err))
+    if (!cf_mover_add(&l->mover, a, a->shape, zero, a->stored, &compare.left, err) ||
+        !cf_mover_add(&l->mover, c, c->shape, zero, c->stored, &compare.right, err))
         return cf_err_in_member(err, row->key);
     cf_blocker_add(l->b, CF_B_COMPARES, &compare, sizeof compare);
     return true;
-}
-
-static int by_target(const void *a, const void *b)
-{
-    const cf_b_move *x = a, *y = b;
-    return x->to < y->to ? -1 : x->to > y->to;
 }
 
 /* The moves of one tensor, by their place in it; number of the first, and how many. */
@@ -89,13 +83,13 @@ static bool add_moves(cf_layout *l, cf_item *it, uint64_t *first, uint64_t *coun
     uint64_t number;
     if (!row) {
         if (it->view->numel &&
-            !cf_mover_add(&l->mover, it->view, it->view->shape, zero, &number, err))
+            !cf_mover_add(&l->mover, it->view, it->view->shape, zero, it->cast, &number, err))
             return cf_err_in_member(err, it->key);
     } else {
         for (size_t i = 0; i < row->n_pieces; i++) {
             const cf_piece *p = &row->pieces[i];
             if (p->replica_of != i || p->view->numel == 0) continue;
-            if (!cf_mover_add(&l->mover, p->view, row->shape, p->at, &number, err)) {
+            if (!cf_mover_add(&l->mover, p->view, row->shape, p->at, it->cast, &number, err)) {
                 cf_err_in_file(err, cf_source_path(l->plan->cat->source, p->file));
                 return cf_err_in_member(err, row->key);
             }
@@ -103,7 +97,7 @@ static bool add_moves(cf_layout *l, cf_item *it, uint64_t *first, uint64_t *coun
     }
     *count = moves->size / sizeof(cf_b_move) - *first;
     if (*count > 1)
-        qsort(moves->at + *first * sizeof(cf_b_move), *count, sizeof(cf_b_move), by_target);
+        qsort(moves->at + *first * sizeof(cf_b_move), *count, sizeof(cf_b_move), cf_move_order);
     for (size_t i = 0; row && !may_differ(l, row) && i < row->n_pieces; i++)
         if (row->pieces[i].replica_of != i &&
             !add_replica(l, row, &row->pieces[row->pieces[i].replica_of], &row->pieces[i],
@@ -139,6 +133,7 @@ static cf_item item_of_view(const char *name, const char *key, const char *role,
                      .role = role,
                      .view = view,
                      .dtype = view->dtype,
+                     .cast = view->dtype,
                      .ndim = view->ndim,
                      .shape = view->shape};
 }
@@ -183,6 +178,7 @@ bool cf_lay_items(cf_layout *l, const cf_entry *entries, size_t count, cf_items 
                                 .role = row->role,
                                 .row = row,
                                 .dtype = row->dtype,
+                                .cast = row->dtype,
                                 .ndim = row->ndim,
                                 .shape = row->shape};
             }

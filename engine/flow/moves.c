@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cast.h"
+
 enum { SMALL_RECORD = 1 << 20 };
 
 bool cf_mover_init(cf_mover *m, cf_source *source, cf_blocker *b, cf_err *err)
@@ -74,12 +76,19 @@ static bool record_of(cf_mover *m, const cf_storage *s, uint32_t *number, cf_err
 }
 
 bool cf_mover_add(cf_mover *m, const cf_view *view, const int64_t *shape, const int64_t *at,
-                  uint64_t *number, cf_err *err)
+                  cf_dtype dtype, uint64_t *number, cf_err *err)
 {
-    const int64_t size = cf_dtype_size(view->dtype);
-    cf_b_move move = {.from = view->offset, .run = (uint64_t)size, .dtype = (uint8_t)view->dtype};
+    const int64_t size = cf_dtype_size(view->stored);
+    cf_b_move move = {.from = view->offset,
+                      .run = (uint64_t)size,
+                      .dtype = (uint8_t)view->stored,
+                      .cast = (uint8_t)dtype};
+    if (!cf_cast_possible(view->stored, dtype))
+        return cf_fail(err, CF_E_DTYPE, "%s cannot be cast to %s", cf_dtype_of(view->stored)->name,
+                       cf_dtype_of(dtype)->name);
     if (!record_of(m, view->storage, &move.record, err)) return false;
-    if (view->storage->big_endian && cf_dtype_of(view->dtype)->swap > 1) move.flags |= CF_MOVE_SWAP;
+    if (view->storage->big_endian && cf_dtype_of(view->stored)->swap > 1)
+        move.flags |= CF_MOVE_SWAP;
     if (view->conj) move.flags |= CF_MOVE_CONJ;
     if (view->neg) move.flags |= CF_MOVE_NEG;
     /* from the innermost dimension out, in bytes; each joins the one inside it where it can */
@@ -111,6 +120,12 @@ bool cf_mover_add(cf_mover *m, const cf_view *view, const int64_t *shape, const 
     }
     *number = cf_blocker_add(m->b, CF_B_MOVES, &move, sizeof move);
     return true;
+}
+
+int cf_move_order(const void *a, const void *b)
+{
+    const uint64_t x = cf_move_place(a), y = cf_move_place(b);
+    return x < y ? -1 : x > y;
 }
 
 /* ---- checksums ---------------------------------------------------------------------------------

@@ -21,9 +21,13 @@ void cf_mover_free(cf_mover *m);
 uint32_t cf_mover_file(cf_mover *m, uint32_t file);
 
 /* Appends the move of a view into the box at `at` of a row-major tensor of `shape` (view's ndim
- * both); its number. The view has elements. E_STORAGE_MISSING for a tensor without data. */
+ * both) and dtype; its number. The view has elements. E_STORAGE_MISSING for a tensor without data,
+ * E_DTYPE for a cast that there is not. */
 bool cf_mover_add(cf_mover *m, const cf_view *view, const int64_t *shape, const int64_t *at,
-                  uint64_t *number, cf_err *err);
+                  cf_dtype dtype, uint64_t *number, cf_err *err);
+
+/* qsort's order of moves: by the element they begin at. */
+int cf_move_order(const void *a, const void *b);
 
 /* Marks moves that together read a record with a checksum wholly and once, so that it can be
  * checked as they pass; small records that are read otherwise get a check of their own. */

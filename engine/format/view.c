@@ -62,6 +62,7 @@ const cf_view *cf_view_new(cf_arena *arena, const cf_storage *storage, cf_dtype 
                    .offset = offset,
                    .numel = numel,
                    .dtype = dtype,
+                   .stored = dtype,
                    .ndim = (uint8_t)ndim,
                    .shape = dims,
                    .stride = dims + ndim};

@@ -36,7 +36,8 @@ typedef struct cf_view {
     const cf_storage *storage;
     uint64_t offset; /* of the first element, in BYTES of the storage */
     int64_t numel;
-    cf_dtype dtype;
+    cf_dtype dtype;  /* of the elements as they come out */
+    cf_dtype stored; /* of the elements in the storage: another where the view casts */
     uint8_t ndim;
     bool conj, neg; /* torch's lazy bits: the imaginary part, or everything, has its sign flipped */
     const int64_t *shape;  /* ndim sizes >= 0 */

@@ -10,6 +10,7 @@ data, ZIP64 end record. Tensors are float32 noise; model, exp_avg and exp_avg_sq
            columns   large tensors, shards of columns
            tiny      thousands of tensors, shards of some KiB
 """
+
 import argparse
 import array
 import collections
@@ -116,7 +117,7 @@ def product(shape):
 
 
 def plain(shape, storage):
-    size = tuple([*shape])
+    size = (*shape,)
     return Call(REBUILD_TENSOR, storage, 0, size, strides(shape), False, collections.OrderedDict())
 
 
@@ -133,7 +134,7 @@ class Rank:
         return made(REMOTE, _worker_name=None, _rank=rank, _device=device())
 
     def sharded(self, shape, dim):
-        # [*shape]: no two of torch's objects share a tuple
+        # (*shape,): no two of torch's objects share a tuple
         step = -(-shape[dim] // self.ranks)
         parts = []
         for rank in range(self.ranks):
@@ -163,7 +164,7 @@ class Rank:
             made(
                 TENSOR_METADATA,
                 shards_metadata=everything,
-                size=Call(SIZE, tuple([*shape])),
+                size=Call(SIZE, (*shape,)),
                 tensor_properties=properties,
             ),
             made(
@@ -176,7 +177,7 @@ class Rank:
             made(CHUNKED, dim=dim, placements=[part.placement for part in everything]),
             False,
         )
-        args = (SHARDED, FLOAT32, tuple([*shape]), strides(shape), 0, LAYOUT, device(), False)
+        args = (SHARDED, FLOAT32, (*shape,), strides(shape), 0, LAYOUT, device(), False)
         return Call(REBUILD_TYPE, REBUILD_SUBCLASS, SHARDED, args, state)
 
     def state(self, shapes, layout):

@@ -11,6 +11,7 @@ VmHWM of its processes (the planner has a process of its own) and the sum over t
   cpu ratio: threads * (cp's CPU seconds / contender's): what the wall ratio would be if every thread
   had a core for itself. The gate needs wall or CPU ratio, as one may suffer from a busy machine.
 """
+
 import argparse
 import json
 import os

@@ -1,4 +1,5 @@
 """The checkpoints of tests/bench/generate.py are what torch would have written."""
+
 import io
 import subprocess
 import sys

@@ -1,4 +1,5 @@
 """Hugging Face layouts as their own libraries write them."""
+
 import json
 
 import safetensors.torch

@@ -1,4 +1,5 @@
 """OLMo's rank files against what torch itself reads in them."""
+
 import contextlib
 import json
 import pathlib
@@ -28,9 +29,7 @@ CASES = {  # ranks, and of these so many hold one replica
 @contextlib.contextmanager
 def as_rank(rank, ranks, group):
     """ShardedTensors can be unpickled only in a process group like the one they were saved in."""
-    torch.distributed.init_process_group(
-        "fake", store=FakeStore(), rank=rank, world_size=ranks
-    )
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
     try:
         first = rank - rank % group
         with load_with_process_group(torch.distributed.new_group(range(first, first + group))):
@@ -51,11 +50,10 @@ def joined(states):
         for key, value in common.leaves({"model": state["model"], **state["optim"]["state"]}):
             if isinstance(value, ShardedTensor):
                 for shard in value.local_shards():
-                    meta = shard.metadata
-                    place = tuple(map(slice, meta.shard_offsets, map(sum, zip(
-                        meta.shard_offsets, meta.shard_sizes))))
+                    place = zip(shard.metadata.shard_offsets, shard.metadata.shard_sizes)
                     empty = torch.empty(value.size(), dtype=shard.tensor.dtype)
-                    whole.setdefault(key, empty)[place] = shard.tensor
+                    box = tuple(slice(start, start + size) for start, size in place)
+                    whole.setdefault(key, empty)[box] = shard.tensor
             elif isinstance(value, torch.Tensor):
                 whole.setdefault(key, value)
     return whole

@@ -3,6 +3,7 @@
 
 Each check_*.py has checks(): names, and functions of a tool and an empty folder that assert.
 """
+
 import pathlib
 import sys
 import tempfile

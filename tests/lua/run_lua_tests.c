@@ -39,7 +39,10 @@ static opened *open_fixture(lua_State *L, const char *path)
 {
     cf_err err;
     opened *o = n_open < MOST_OPEN ? calloc(1, sizeof *o) : NULL;
-    if (!o) luaL_error(L, "too much is open");
+    if (!o) {
+        luaL_error(L, "too much is open");
+        return NULL;
+    }
     snprintf(o->path, sizeof o->path, "%s/%s", getenv("CF_FIXTURES"), path);
     o->root = o->path;
     if (!cf_source_open(&o->source, &o->root, 1, false, &err)) {

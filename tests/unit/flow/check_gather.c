@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "block.h"
+#include "cast.h"
 #include "gather.h"
 #include "moves.h"
 #include "num.h"
@@ -84,25 +85,20 @@ static const cf_view *new_view(fixture *f, cf_dtype dtype, int ndim, const int64
 }
 
 /* The naive way: element by element. */
-static void place(uint8_t *whole, int64_t size, const int64_t *shape, int ndim, const int64_t *at,
+static void place(uint8_t *whole, cf_dtype dtype, const int64_t *shape, int ndim, const int64_t *at,
                   const cf_view *v)
 {
     int64_t index[8] = {0};
+    const int64_t size = cf_dtype_size(v->stored), cast = cf_dtype_size(dtype);
     for (int64_t n = 0; n < v->numel; n++) {
         int64_t from = (int64_t)v->offset, to = 0;
         for (int d = 0; d < ndim; d++) {
             from += index[d] * v->stride[d] * size;
             to = to * shape[d] + at[d] + index[d];
         }
-        memcpy(whole + to * size, v->storage->bytes + from, (size_t)size);
+        cf_cast(v->stored, v->storage->bytes + from, dtype, whole + to * cast, 1);
         for (int d = ndim - 1; d >= 0 && ++index[d] == v->shape[d]; d--) index[d] = 0;
     }
-}
-
-static int by_target(const void *a, const void *b)
-{
-    const cf_b_move *x = a, *y = b;
-    return x->to < y->to ? -1 : x->to > y->to;
 }
 
 static void one_tensor(int ndim, const int64_t *shape, cf_dtype dtype)
@@ -124,13 +120,16 @@ static void one_tensor(int ndim, const int64_t *shape, cf_dtype dtype)
             at[d] = k * each;
             part[d] = k == cuts[d] - 1 ? shape[d] - at[d] : each;
         }
-        const cf_view *v = new_view(&f, dtype, ndim, part);
-        place(whole, size, shape, ndim, at, v);
-        ck_assert_msg(cf_mover_add(&f.mover, v, shape, at, &number, &f.err), "%s", f.err.message);
+        static const cf_dtype stored[] = {CF_F64, CF_F32, CF_F16, CF_BF16};
+        const bool cast = cf_dtype_of(dtype)->class == CF_CLASS_FLOATING && below(3) == 0;
+        const cf_view *v = new_view(&f, cast ? stored[below(4)] : dtype, ndim, part);
+        place(whole, dtype, shape, ndim, at, v);
+        ck_assert_msg(cf_mover_add(&f.mover, v, shape, at, dtype, &number, &f.err), "%s",
+                      f.err.message);
     }
     ck_assert(cf_mover_checks(&f.mover, &f.err));
     cf_text *moves = &f.b.sections[CF_B_MOVES];
-    qsort(moves->at, moves->size / sizeof(cf_b_move), sizeof(cf_b_move), by_target);
+    qsort(moves->at, moves->size / sizeof(cf_b_move), sizeof(cf_b_move), cf_move_order);
     const uint64_t bytes = (uint64_t)(numel * size);
     const cf_b_chunk chunk = {
         .end = bytes, .moves = moves->size / sizeof(cf_b_move), .tensor = CF_B_NONE};
@@ -146,7 +145,8 @@ static void one_tensor(int ndim, const int64_t *shape, cf_dtype dtype)
     for (uint64_t i = 0; i < block.n_records; i++)
         spans.records[i] =
             cf_span_of_bytes(block.bytes + block.records[i].bytes.at, block.records[i].size);
-    cf_gather g = {.bytes = &spans, .scratch = malloc(CF_TILE)};
+    cf_gather g;
+    ck_assert(cf_gather_start(&g, &spans, &f.err));
     const uint64_t tile = (uint64_t)(1 + below(4) * below(300)) * 16;
     for (uint64_t at = 0; at < bytes; at += tile) {
         const uint64_t to = at + tile < bytes ? at + tile : bytes;
@@ -169,8 +169,7 @@ static void one_tensor(int ndim, const int64_t *shape, cf_dtype dtype)
             const uint32_t r = block.moves[i].record;
             ck_assert(cf_stretches_whole(&g.checked, r, block.records[r].size, &crc));
         }
-    free(g.scratch);
-    free(g.checked.items);
+    cf_gather_end(&g);
     free(whole);
     free(got);
     cf_text_free(&out);
