@@ -265,10 +265,21 @@ static bool fill_tile(run *r, const window *w, uint64_t begin, uint64_t end, uin
     return true;
 }
 
-static bool do_window(void *ctx, uint64_t number, int thread, cf_err *err)
+/* Jobs follow one another in time; windows that are written at one time should lie in distant parts
+ * of the output, as writers of one file wait for its lock: the list of windows is cut into as many
+ * parts as there are threads, and jobs go through the parts in turn. */
+static uint64_t window_of(const run *r, uint64_t job)
+{
+    const uint64_t parts = (uint64_t)r->x->threads, each = (r->n_windows + parts - 1) / parts;
+    const uint64_t full = r->n_windows - (each - 1) * parts; /* so many parts have `each` */
+    const uint64_t part = job % parts, place = job / parts;
+    return part * each - (part > full ? part - full : 0) + place;
+}
+
+static bool do_window(void *ctx, uint64_t job, int thread, cf_err *err)
 {
     run *r = ctx;
-    const window *w = &r->windows[number];
+    const window *w = &r->windows[window_of(r, job)];
     const cf_b_file *f = &r->block->files[w->file];
     uint64_t chunk = w->chunk, reach = w->chunk;
     for (uint64_t at = w->begin; at < w->end;) {

@@ -7,7 +7,7 @@
 #include "block.h"
 #include "span.h"
 
-enum { CF_TILE = 512 << 10 }; /* bytes of a buffer: half of what a core's L2 cache holds */
+enum { CF_TILE = 256 << 10 }; /* bytes of a buffer: it and its source stay in a core's L2 cache */
 
 /* A stretch of a record that was read, and its CRC-32: to be put together at the end. */
 typedef struct cf_stretch {

@@ -40,8 +40,10 @@ static int dir_has(lua_State *L)
 {
     const cf_dir *dir = &source_of(L)->dir;
     const char *pattern = check_pattern(L, 2);
-    bool has = false;
-    for (uint32_t i = 0; !has && i < dir->count; i++)
+    uint32_t file;
+    const bool literal = !strpbrk(pattern, "*{");
+    bool has = literal && cf_dir_find(dir, pattern, &file);
+    for (uint32_t i = 0; !literal && !has && i < dir->count; i++)
         has = cf_pattern_match(pattern, dir->files[i].path, NULL);
     lua_pushboolean(L, has);
     return 1;

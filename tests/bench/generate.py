@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a checkpoint as OLMo's `torch_legacy` writes it: rank<N>.pt by torch.save, with ShardedTensors.
+"""Writes a checkpoint as OLMo's `torch_legacy` does: rank<N>.pt by torch.save, of ShardedTensors.
 
-No torch is needed. The pickles come from Python's own pickler: classes that only carry torch's names
-stand in for torch's, so that opcodes, memo and sharing are those of a real file. The archives are laid
-out byte for byte as torch 2.13 lays them out: alignment by padding of Z, sizes and CRC-32 behind the
-data, ZIP64 end record. Tensors are float32 noise; model, exp_avg and exp_avg_sq have SIZE in all.
+No torch is needed. The pickles come from Python's own pickler: classes that only carry torch's
+names stand in for torch's, so that opcodes, memo and sharing are those of a real file. The archives
+are laid out byte for byte as torch 2.13 lays them out: alignment by padding of Z, sizes and CRC-32
+behind the data, ZIP64 end record. Tensors are float32 noise; all files together have SIZE.
 
   --layout rows      large tensors, shards of rows (FSDP)
            columns   large tensors, shards of columns
@@ -26,11 +26,11 @@ import sys
 import types
 import zlib
 
-# ---- names of torch and numpy ----------------------------------------------------------------------
+# ---- names of torch and numpy ------------------------------------------------------------------
 
 
 def name(module, path, slots=None):
-    """A class that is pickled as `module path`; an attribute of its outer one where path has a dot."""
+    """A class that is pickled as `module path`, inside its outer one where path has a dot."""
     *outer, last = path.split(".")
     for i in range(module.count(".") + 1):
         part = module.rsplit(".", i)[0]
@@ -90,7 +90,7 @@ def made(cls, **fields):
     return thing
 
 
-# ---- tensors ---------------------------------------------------------------------------------------
+# ---- tensors -----------------------------------------------------------------------------------
 
 Storage = collections.namedtuple("Storage", "kind count item bytes")  # or their place in the noise
 CONTIGUOUS = Call(MEMORY_FORMAT, 0)
@@ -259,7 +259,7 @@ class Noise:
             place = 0
 
 
-# ---- torch.save ------------------------------------------------------------------------------------
+# ---- torch.save --------------------------------------------------------------------------------
 
 
 class Pickler(pickle.Pickler):
@@ -335,7 +335,7 @@ def save(state, path, noise):
         archive.finish()
 
 
-# ---- the model -------------------------------------------------------------------------------------
+# ---- the model ---------------------------------------------------------------------------------
 
 
 def model(parameters, layout):

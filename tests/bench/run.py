@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """How fast is `ckptflow run unshard`, held against `cp` of the same files?
 
-Only pairs are compared: each round runs every contender once, in random order, cp among them, and the
-figure is the median over the rounds of (cp's time / contender's time). Before each run the last output
-is removed and the disk is synced; the input is in the page cache. As root, all run with real-time
-priority (chrt -f 10), so that other work on the machine disturbs them less. CPU seconds are those of
-the process and all it waited for. Memory is measured apart, in a run that is not timed: the largest
-VmHWM of its processes (the planner has a process of its own) and the sum over them.
+Only pairs are compared: each round runs every contender once, in random order, cp among them, and
+the figure is the median over the rounds of (cp's time / contender's time). Before each run the last
+output is removed and the disk is synced; the input is in the page cache. As root, all run with
+real-time priority (chrt -f 10), so that other work on the machine disturbs them less. CPU seconds
+are those of the process and all it waited for. Memory is measured apart, in a run that is not
+timed: VmHWM of each of its processes (what runs scripts has processes of its own), looked at every
+half millisecond.
 
-  cpu ratio: threads * (cp's CPU seconds / contender's): what the wall ratio would be if every thread
-  had a core for itself. The gate needs wall or CPU ratio, as one may suffer from a busy machine.
+  CPU ratio: threads * (cp's CPU seconds / contender's): what the wall ratio would be if every
+  thread had a core for itself. The gate needs one of the two, as a busy machine may spoil the
+  other, and adds up the memory of all processes. It is meant for large tensors, not for tiny ones.
 """
 
 import argparse
@@ -68,7 +70,7 @@ def peak(pid):
 
 
 def memory(command):
-    """Peaks of the processes, in order of their birth. A peak only rises, so late looks are right."""
+    """Peaks of the processes, in order of their birth."""
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     peaks = {}
     while child.poll() is None:

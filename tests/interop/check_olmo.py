@@ -70,7 +70,7 @@ def written(out):
 
 
 def hold_rest(state, out):
-    """Every value of rank 0 against train.json, every tensor beside them against its safetensors."""
+    """Every value of rank 0 against train.json, every tensor beside them against safetensors."""
     values, tensors = {}, {}
     for key, value in common.leaves(state):
         if not isinstance(value, (torch.Tensor, ShardedTensor)):
