@@ -10,9 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "host.h"
 #include "signals.h"
 
-enum { PAGE = 4096 }; /* of the memfd: first the verdict, then the bytes */
+enum {
+    PAGE = 4096,  /* of the memfd: first the verdict, then the bytes */
+    OVERTIME = 70 /* exit status of a child that a script would not leave */
+};
 
 typedef struct verdict {
     bool ok;
@@ -65,6 +69,8 @@ static bool wait_for(pid_t pid, cf_err *err)
     if (WIFSIGNALED(status))
         return cf_fail(err, CF_E_INTERNAL, "the planner died of signal %d (%s)", WTERMSIG(status),
                        strsignal(WTERMSIG(status)));
+    if (WEXITSTATUS(status) == OVERTIME)
+        return cf_fail(err, CF_L_LIMIT_CPU, "a script is over its time");
     return WEXITSTATUS(status) == 0
                ? true
                : cf_fail(err, CF_E_INTERNAL, "the planner left without a word");
@@ -119,6 +125,7 @@ bool cf_child_run(cf_child_job *job, const void *ctx, cf_reply *reply, cf_err *e
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1);
         cf_signals_default();
+        cf_host_watch(OVERTIME);
         be_child(fd, job, ctx);
     }
     const bool ok = wait_for(pid, err) && take(fd, reply, err);

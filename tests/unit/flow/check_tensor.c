@@ -232,7 +232,7 @@ START_TEST(random_ranges)
     for (int i = 0; i < 2000; i++) {
         cf_arena arena;
         cf_err err = {0};
-        int64_t shape[8], numel;
+        int64_t shape[8], numel = 0;
         cf_arena_init(&arena, 0);
         const int ndim = 1 + (int)below(4);
         for (int d = 0; d < ndim; d++) shape[d] = 1 + below(8);
