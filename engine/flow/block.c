@@ -8,11 +8,17 @@
 #include "view.h"
 
 static const size_t SIZE[CF_B_SECTIONS] = {
-    [CF_B_SOURCES] = sizeof(cf_b_source),   [CF_B_RECORDS] = sizeof(cf_b_record),
-    [CF_B_FILES] = sizeof(cf_b_file),       [CF_B_CHUNKS] = sizeof(cf_b_chunk),
-    [CF_B_TENSORS] = sizeof(cf_b_tensor),   [CF_B_MOVES] = sizeof(cf_b_move),
-    [CF_B_COMPARES] = sizeof(cf_b_compare), [CF_B_CHECKS] = sizeof(uint64_t),
-    [CF_B_NUMBERS] = sizeof(int64_t),       [CF_B_BYTES] = 1,
+    [CF_B_SOURCES] = sizeof(cf_b_source),
+    [CF_B_RECORDS] = sizeof(cf_b_record),
+    [CF_B_FILES] = sizeof(cf_b_file),
+    [CF_B_CHUNKS] = sizeof(cf_b_chunk),
+    [CF_B_TENSORS] = sizeof(cf_b_tensor),
+    [CF_B_TERMS] = sizeof(cf_b_term),
+    [CF_B_MOVES] = sizeof(cf_b_move),
+    [CF_B_COMPARES] = sizeof(cf_b_compare),
+    [CF_B_CHECKS] = sizeof(uint64_t),
+    [CF_B_NUMBERS] = sizeof(int64_t),
+    [CF_B_BYTES] = 1,
 };
 
 static const char MAGIC[8] = "CKPTPLAN";
@@ -152,6 +158,40 @@ static int64_t move_bytes(const cf_block *b, const cf_b_move *m, uint64_t room)
                : -1;
 }
 
+/* Do the moves, in order of their places, fill `size` bytes of elements of a dtype? */
+static bool check_moves(const cf_block *b, uint64_t first, uint64_t count, cf_dtype dtype,
+                        uint64_t size, cf_err *err)
+{
+    if (!range_ok(first, count, b->n_moves)) return bad(err, "a chunk's moves");
+    uint64_t filled = 0;
+    for (uint64_t k = first; k < first + count; k++) {
+        const int64_t n = b->moves[k].cast == dtype ? move_bytes(b, &b->moves[k], size) : -1;
+        if (n < 0 || (k > first && cf_move_place(&b->moves[k]) < cf_move_place(&b->moves[k - 1])))
+            return bad(err, "a move");
+        filled += (uint64_t)n;
+    }
+    return filled == size ? true : bad(err, "a chunk that its moves do not fill");
+}
+
+static bool check_chunk(const cf_block *b, const cf_b_chunk *c, cf_err *err)
+{
+    const uint64_t size = c->end - c->begin;
+    if (c->tensor != CF_B_NONE && c->tensor >= b->n_tensors) return bad(err, "a chunk's tensor");
+    if (!c->moves)
+        return ref_ok(b, c->bytes) && c->bytes.size == size ? true : bad(err, "a chunk's bytes");
+    if (c->dtype == CF_NO_DTYPE || c->dtype >= CF_DTYPES) return bad(err, "a chunk's dtype");
+    const cf_dtype dtype = (cf_dtype)c->dtype;
+    if (!c->sum) return check_moves(b, c->move, c->moves, dtype, size, err);
+    const uint64_t each = (uint64_t)cf_dtype_size(dtype);
+    if (!range_ok(c->move, c->moves, b->n_terms) || size % each || size > INT64_MAX / 16 ||
+        !cf_cast_possible(CF_F64, dtype))
+        return bad(err, "a sum");
+    for (uint64_t i = c->move; i < c->move + c->moves; i++)
+        if (!check_moves(b, b->terms[i].move, b->terms[i].moves, CF_F64, size / each * 8, err))
+            return false;
+    return true;
+}
+
 static bool check_chunks(const cf_block *b, const cf_b_file *f, cf_err *err)
 {
     uint64_t at = 0;
@@ -159,24 +199,8 @@ static bool check_chunks(const cf_block *b, const cf_b_file *f, cf_err *err)
         const cf_b_chunk *c = &b->chunks[i];
         if (c->begin != at || c->end < c->begin || c->end > f->size)
             return bad(err, "a chunk's place");
+        if (!check_chunk(b, c, err)) return false;
         at = c->end;
-        const uint64_t size = c->end - c->begin;
-        if (c->tensor != CF_B_NONE && c->tensor >= b->n_tensors)
-            return bad(err, "a chunk's tensor");
-        if (!c->moves) {
-            if (!ref_ok(b, c->bytes) || c->bytes.size != size) return bad(err, "a chunk's bytes");
-            continue;
-        }
-        if (!range_ok(c->move, c->moves, b->n_moves)) return bad(err, "a chunk's moves");
-        uint64_t filled = 0;
-        for (uint64_t k = c->move; k < c->move + c->moves; k++) {
-            const int64_t n = move_bytes(b, &b->moves[k], size);
-            if (n < 0 ||
-                (k > c->move && cf_move_place(&b->moves[k]) < cf_move_place(&b->moves[k - 1])))
-                return bad(err, "a move");
-            filled += (uint64_t)n;
-        }
-        if (filled != size) return bad(err, "a chunk that its moves do not fill");
     }
     return at == f->size ? true : bad(err, "a file that its chunks do not fill");
 }
@@ -254,6 +278,7 @@ bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots,
     SECTION(files, CF_B_FILES);
     SECTION(chunks, CF_B_CHUNKS);
     SECTION(tensors, CF_B_TENSORS);
+    SECTION(terms, CF_B_TERMS);
     SECTION(moves, CF_B_MOVES);
     SECTION(compares, CF_B_COMPARES);
     SECTION(checks, CF_B_CHECKS);

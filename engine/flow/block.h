@@ -69,12 +69,20 @@ static inline uint64_t cf_move_place(const cf_b_move *move)
 
 /* A stretch of an output file: bytes that are known now, or moves that fill it wholly. */
 typedef struct cf_b_chunk {
-    uint64_t begin, end; /* in the file */
-    cf_ref bytes;        /* where moves is 0 */
-    uint64_t move, moves;
-    uint32_t tensor; /* number, or CF_B_NONE */
-    uint32_t unused;
+    uint64_t begin, end;  /* in the file */
+    cf_ref bytes;         /* where moves is 0 */
+    uint64_t move, moves; /* numbers of moves; of terms, where it is a sum */
+    uint32_t tensor;      /* number, or CF_B_NONE */
+    uint8_t dtype;        /* of its elements */
+    uint8_t sum;
+    uint8_t unused[2];
 } cf_b_chunk;
+
+/* One term of a sum: its moves cast to F64 and fill the chunk; weight times that is added. */
+typedef struct cf_b_term {
+    uint64_t move, moves;
+    double weight;
+} cf_b_term;
 
 enum { CF_B_NONE = 0xffffffff };
 
@@ -105,6 +113,7 @@ typedef enum cf_section {
     CF_B_FILES,
     CF_B_CHUNKS,
     CF_B_TENSORS,
+    CF_B_TERMS,
     CF_B_MOVES,
     CF_B_COMPARES,
     CF_B_CHECKS,  /* uint64_t: records read only for their checksum */
@@ -138,13 +147,14 @@ typedef struct cf_block {
     const cf_b_file *files;
     const cf_b_chunk *chunks;
     const cf_b_tensor *tensors;
+    const cf_b_term *terms;
     const cf_b_move *moves;
     const cf_b_compare *compares;
     const uint64_t *checks;
     const int64_t *numbers;
     const char *bytes;
-    uint64_t n_sources, n_records, n_files, n_chunks, n_tensors, n_moves, n_compares, n_checks,
-        n_numbers, n_bytes;
+    uint64_t n_sources, n_records, n_files, n_chunks, n_tensors, n_terms, n_moves, n_compares,
+        n_checks, n_numbers, n_bytes;
 } cf_block;
 
 /* Checks all of it; n_roots is how many CKPTs the command line named. E_INTERNAL for a block that
@@ -154,6 +164,17 @@ bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots,
 static inline const char *cf_block_text(const cf_block *block, cf_ref ref)
 {
     return block->bytes + ref.at;
+}
+
+/* Runs of moves that fill a chunk: one, or one a term of its sum. i counts up from 0; false: no
+ * more. */
+static inline bool cf_chunk_moves(const cf_block *block, const cf_b_chunk *chunk, uint64_t i,
+                                  uint64_t *first, uint64_t *end)
+{
+    if (i >= (chunk->sum ? chunk->moves : 1)) return false;
+    *first = chunk->sum ? block->terms[chunk->move + i].move : chunk->move;
+    *end = *first + (chunk->sum ? block->terms[chunk->move + i].moves : chunk->moves);
+    return true;
 }
 
 /* ---- making one --------------------------------------------------------------------------------

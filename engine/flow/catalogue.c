@@ -112,7 +112,9 @@ static bool add_piece(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_row 
                         .file = file,
                         .view = cf_view_copy(&cat->arena, op->view),
                         .at = cf_memdup(&cat->arena, op->at, op->ndim * sizeof *op->at),
-                        .replica_of = (uint32_t)(row->n_pieces - 1)};
+                        .replica_of = (uint32_t)(row->n_pieces - 1),
+                        .start = op->start,
+                        .range = op->range ? cf_view_copy(&cat->arena, op->range) : NULL};
     return cf_arena_ok(&cat->arena, err);
 }
 

@@ -16,8 +16,10 @@ typedef struct cf_piece {
     int32_t rank; /* -1: not known */
     uint32_t file;
     const cf_view *view;
-    const int64_t *at;   /* offsets of the box, ndim of the row; its sizes are the view's */
-    uint32_t replica_of; /* number of the equal piece that is kept; its own number if kept */
+    const int64_t *at;    /* offsets of the box, ndim of the row; its sizes are the view's */
+    uint32_t replica_of;  /* number of the equal piece that is kept; its own number if kept */
+    int64_t start;        /* a box of a range: the range's first element; -1 otherwise */
+    const cf_view *range; /* the whole range's view, with its first box; NULL otherwise */
 } cf_piece;
 
 typedef struct cf_value {
@@ -41,6 +43,8 @@ typedef struct cf_row {
     const char *role, *name; /* "model" "optim" "copy" "rest"; name within the role */
     struct cf_row *alias;    /* the row whose pieces these are */
     bool used;               /* written or dropped by the plan */
+    bool compared;           /* its replicas are, by the plan */
+    int64_t written;         /* elements that views of it were written of */
     bool differs;            /* a value that differs between ranks */
 } cf_row;
 
@@ -84,6 +88,11 @@ bool cf_part_tensor(cf_part *part, const char *key, size_t length, const cf_view
 /* shape NULL: the declared one, else the hull; n_at is the number of offsets given. */
 bool cf_part_piece(cf_part *part, const char *key, size_t length, int ndim, const int64_t *shape,
                    int n_at, const int64_t *at, const cf_view *view, cf_err *err);
+/* A stretch of the row-major elements of the tensor, from element start on; with at and size (ndim
+ * each) of those of that box of it. It becomes the boxes that it is made of. */
+bool cf_part_range(cf_part *part, const char *key, size_t length, int ndim, const int64_t *shape,
+                   int64_t start, const cf_view *view, const int64_t *at, const int64_t *size,
+                   cf_err *err);
 bool cf_part_value(cf_part *part, const char *key, size_t length, const cf_node *node, cf_err *err);
 bool cf_part_declare(cf_part *part, const char *key, size_t length, cf_dtype dtype, int ndim,
                      const int64_t *shape, cf_err *err);

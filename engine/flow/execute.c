@@ -250,8 +250,8 @@ static bool fill_tile(run *r, const window *w, uint64_t begin, uint64_t end, uin
         bool known = false;
         if (!c->moves) {
             memcpy(place, b->bytes + c->bytes.at + from, to - at);
-        } else if (!cf_gather_fill(&r->gathers[thread], c->move, c->moves, from, to - c->begin,
-                                   place, &crc, &known, err)) {
+        } else if (!cf_gather_chunk(&r->gathers[thread], c, from, to - c->begin, place, &crc,
+                                    &known, err)) {
             if (c->tensor != CF_B_NONE)
                 cf_err_in_member(err, cf_block_text(b, b->tensors[c->tensor].key));
             return false;
@@ -304,8 +304,11 @@ static const char *tensor_of(const cf_block *b, uint64_t record)
 {
     for (uint64_t i = 0; i < b->n_chunks; i++) {
         const cf_b_chunk *c = &b->chunks[i];
-        for (uint64_t k = c->move; k < c->move + c->moves && c->tensor != CF_B_NONE; k++)
-            if (b->moves[k].record == record) return cf_block_text(b, b->tensors[c->tensor].key);
+        uint64_t first, end;
+        for (uint64_t t = 0; c->tensor != CF_B_NONE && cf_chunk_moves(b, c, t, &first, &end); t++)
+            for (uint64_t k = first; k < end; k++)
+                if (b->moves[k].record == record)
+                    return cf_block_text(b, b->tensors[c->tensor].key);
     }
     return NULL;
 }
@@ -379,8 +382,9 @@ static bool sum_up(run *r, cf_outcome *o, cf_err *err)
                 size ? (uint32_t)crc32_combine(o->file_crc[f], crc, (z_off_t)size) : o->file_crc[f];
             if (c->tensor == CF_B_NONE) continue;
             bool good = true;
-            for (uint64_t k = c->move; k < c->move + c->moves; k++)
-                good &= verified[b->moves[k].record];
+            uint64_t from, to;
+            for (uint64_t t = 0; cf_chunk_moves(b, c, t, &from, &to); t++)
+                for (uint64_t k = from; k < to; k++) good &= verified[b->moves[k].record];
             const cf_checked how = good                             ? CF_CRC_VERIFIED
                                    : b->tensors[c->tensor].compared ? CF_REPLICA_COMPARED
                                                                     : CF_UNVERIFIED;

@@ -377,6 +377,7 @@ void cf_gather_end(cf_gather *g)
 {
     free(g->scratch);
     free(g->staging);
+    free(g->sum);
     free(g->checked.items);
     *g = (cf_gather){0};
 }
@@ -438,4 +439,38 @@ bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from,
     if (filled == to - from) return true;
     return cf_fail(err, CF_E_INTERNAL, "moves fill %llu of %llu bytes", (unsigned long long)filled,
                    (unsigned long long)(to - from));
+}
+
+/* A sum, in steps of as many elements as fit as F64. */
+static bool add_up(cf_gather *g, const cf_b_chunk *c, uint64_t from, uint64_t to, uint8_t *buffer,
+                   cf_err *err)
+{
+    enum { STEP = CF_TILE / sizeof(double) };
+    const uint64_t size = (uint64_t)cf_dtype_size((cf_dtype)c->dtype), last = to / size;
+    if (!g->sum && !(g->sum = malloc(2 * CF_TILE)))
+        return cf_fail(err, CF_E_MEMORY, "out of memory");
+    double *sum = g->sum, *next = g->sum + STEP;
+    for (uint64_t at = from / size; at < last; at += STEP) {
+        const uint64_t end = at + STEP < last ? at + STEP : last, n = end - at;
+        memset(sum, 0, n * sizeof *sum);
+        for (uint64_t i = c->move; i < c->move + c->moves; i++) {
+            const cf_b_term *t = &g->bytes->block->terms[i];
+            uint32_t crc;
+            bool known;
+            if (!cf_gather_fill(g, t->move, t->moves, at * sizeof *sum, end * sizeof *sum,
+                                (uint8_t *)next, &crc, &known, err))
+                return false;
+            for (uint64_t k = 0; k < n; k++) sum[k] += t->weight * next[k];
+        }
+        cf_cast(CF_F64, sum, (cf_dtype)c->dtype, buffer + (at * size - from), n);
+    }
+    return true;
+}
+
+bool cf_gather_chunk(cf_gather *g, const cf_b_chunk *c, uint64_t from, uint64_t to, uint8_t *buffer,
+                     uint32_t *crc, bool *known, cf_err *err)
+{
+    if (!c->sum) return cf_gather_fill(g, c->move, c->moves, from, to, buffer, crc, known, err);
+    *known = false;
+    return add_up(g, c, from, to, buffer, err);
 }

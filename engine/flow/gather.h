@@ -37,7 +37,8 @@ typedef struct cf_bytes {
 /* What a thread owns. */
 typedef struct cf_gather {
     const cf_bytes *bytes;
-    uint8_t *scratch;     /* CF_TILE bytes */
+    uint8_t *scratch; /* CF_TILE bytes */
+    double *sum; /* CF_TILE bytes each: what was added up, and the next term; NULL until needed */
     uint8_t *staging;     /* CF_TILE bytes of elements to be cast; NULL until needed */
     cf_stretches checked; /* of records */
     uint64_t read, requests;
@@ -50,5 +51,8 @@ void cf_gather_end(cf_gather *g);
  * multiples of an element. *crc is set and *known if the CRC-32 of the result came for free. */
 bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from, uint64_t to,
                     uint8_t *buffer, uint32_t *crc, bool *known, cf_err *err);
+/* The same of a chunk, whatever fills it. */
+bool cf_gather_chunk(cf_gather *g, const cf_b_chunk *chunk, uint64_t from, uint64_t to,
+                     uint8_t *buffer, uint32_t *crc, bool *known, cf_err *err);
 
 #endif

@@ -6,11 +6,10 @@
 #include "layout.h"
 #include "moves.h"
 
-/* A tensor of a file that is being laid out: a row's, or one that a value held. */
+/* A tensor of a file that is being laid out. */
 typedef struct cf_item {
     const char *name, *key, *role;
-    const cf_row *row; /* its pieces; NULL: view */
-    const cf_view *view;
+    const cf_tensor *tensor;
     cf_dtype dtype; /* in the file */
     cf_dtype cast;  /* of the elements: another for what is stored as pairs */
     int ndim;
@@ -41,10 +40,9 @@ void cf_lay_file(cf_layout *l, const char *path, uint64_t size, uint64_t first);
 void cf_lay_bytes(cf_layout *l, const char *path, const cf_text *text);
 
 /* ---- layout_tensors.c */
-/* The items of a list of entries: one each; with --values per-rank one for each rank's copy of a
- * tensor that differs, under rank<N>.<name>. */
-bool cf_lay_items(cf_layout *l, const cf_entry *entries, size_t count, cf_items *items,
-                  cf_err *err);
+/* The items of a write: one an entry, cast as the options say; with --values per-rank one for each
+ * rank's copy of a tensor that differs, under rank<N>.<name>. */
+bool cf_lay_items(cf_layout *l, const cf_write *w, cf_items *items, cf_err *err);
 bool cf_lay_view(cf_layout *l, cf_items *items, const char *name, const cf_view *view, cf_err *err);
 /* One safetensors file, or several and their index where max_shard_size or the header's limit asks
  * for it. options may be NULL. */

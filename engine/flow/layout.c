@@ -36,7 +36,7 @@ void cf_lay_bytes(cf_layout *l, const char *path, const cf_text *text)
 static bool add_entries(cf_layout *l, const cf_write *w, cf_err *err)
 {
     cf_items items = {0};
-    return cf_lay_items(l, w->entries, w->count, &items, err) &&
+    return cf_lay_items(l, w, &items, err) &&
            cf_lay_safetensors(l, w->path, &items, &w->options, err);
 }
 
@@ -68,7 +68,7 @@ static bool add_copies(cf_layout *l, cf_err *err)
             wanted = cf_pattern_match(l->plan->copies[k].glob, dir->files[i].path, NULL);
         if (!wanted || !may_copy(l, i)) continue;
         const uint64_t size = dir->files[i].size;
-        cf_b_chunk chunk = {.end = size, .tensor = CF_B_NONE};
+        cf_b_chunk chunk = {.end = size, .tensor = CF_B_NONE, .dtype = CF_U8};
         if (size) {
             const cf_b_move move = {
                 .run = size, .record = cf_mover_file(&l->mover, i), .dtype = CF_U8, .cast = CF_U8};

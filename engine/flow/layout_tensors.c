@@ -1,11 +1,11 @@
 /* Pieces and views turned into moves, replicas into comparisons, and both into safetensors files.
  */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "laying.h"
 #include "num.h"
+#include "pattern.h"
 #include "safetensors.h"
 
 /* A dtype that safetensors lacks is stored as real pairs, with a last axis of 2. */
@@ -78,43 +78,60 @@ static bool add_replica(cf_layout *l, const cf_row *row, const cf_piece *kept, c
     return true;
 }
 
-/* The moves of one tensor, by their place in it; number of the first, and how many. */
-static bool add_moves(cf_layout *l, cf_item *it, uint64_t *first, uint64_t *count, cf_err *err)
+/* All replicas of a row, once. */
+static bool add_replicas(cf_layout *l, cf_row *row, bool *compared, cf_err *err)
 {
-    static const int64_t zero[CF_MOST_DIMS];
-    const cf_row *row = it->row;
+    for (size_t i = 0; !row->compared && !may_differ(l, row) && i < row->n_pieces; i++)
+        if (row->pieces[i].replica_of != i &&
+            !add_replica(l, row, &row->pieces[row->pieces[i].replica_of], &row->pieces[i], compared,
+                         err))
+            return false;
+    row->compared = true;
+    return true;
+}
+
+/* The moves of a term, by their place in the tensor; number of the first, and how many. */
+static bool add_term(cf_layout *l, const cf_item *it, const cf_term *term, cf_dtype dtype,
+                     uint64_t *first, uint64_t *count, cf_err *err)
+{
     cf_text *moves = &l->b->sections[CF_B_MOVES];
-    *first = moves->size / sizeof(cf_b_move);
     uint64_t number;
-    if (!row) {
-        if (it->view->numel &&
-            !cf_mover_add(&l->mover, it->view, it->view->shape, zero, it->cast, &number, err))
+    *first = moves->size / sizeof(cf_b_move);
+    for (size_t i = 0; i < term->count; i++)
+        if (!cf_mover_add(&l->mover, term->tiles[i].view, it->shape, term->tiles[i].at, dtype,
+                          &number, err))
             return cf_err_in_member(err, it->key);
-    } else {
-        for (size_t i = 0; i < row->n_pieces; i++) {
-            const cf_piece *p = &row->pieces[i];
-            if (p->replica_of != i || p->view->numel == 0) continue;
-            if (!cf_mover_add(&l->mover, p->view, row->shape, p->at, it->cast, &number, err)) {
-                cf_err_in_file(err, cf_source_path(l->plan->cat->source, p->file));
-                return cf_err_in_member(err, row->key);
-            }
-        }
-    }
     *count = moves->size / sizeof(cf_b_move) - *first;
     if (*count > 1)
         qsort(moves->at + *first * sizeof(cf_b_move), *count, sizeof(cf_b_move), cf_move_order);
-    for (size_t i = 0; row && !may_differ(l, row) && i < row->n_pieces; i++)
-        if (row->pieces[i].replica_of != i &&
-            !add_replica(l, row, &row->pieces[row->pieces[i].replica_of], &row->pieces[i],
-                         &it->compared, err))
-            return false;
+    return true;
+}
+
+/* What fills a chunk: moves, or for a sum the terms whose moves do. */
+static bool add_filling(cf_layout *l, cf_item *it, cf_b_chunk *chunk, cf_err *err)
+{
+    const cf_tensor *t = it->tensor;
+    for (size_t i = 0; i < t->n_terms; i++)
+        for (size_t k = 0; k < t->terms[i].count; k++)
+            if (t->terms[i].tiles[k].row &&
+                !add_replicas(l, t->terms[i].tiles[k].row, &it->compared, err))
+                return false;
+    if (!t->sum) return add_term(l, it, &t->terms[0], it->cast, &chunk->move, &chunk->moves, err);
+    chunk->sum = true;
+    for (size_t i = 0; t->numel && i < t->n_terms; i++) {
+        cf_b_term term = {.weight = t->terms[i].weight};
+        if (!add_term(l, it, &t->terms[i], CF_F64, &term.move, &term.moves, err)) return false;
+        const uint64_t number = cf_blocker_add(l->b, CF_B_TERMS, &term, sizeof term);
+        if (i == 0) chunk->move = number;
+        chunk->moves++;
+    }
     return true;
 }
 
 static bool add_tensor(cf_layout *l, cf_item *it, uint64_t begin, uint64_t size, cf_err *err)
 {
-    cf_b_chunk chunk = {.begin = begin, .end = begin + size};
-    if (!add_moves(l, it, &chunk.move, &chunk.moves, err)) return false;
+    cf_b_chunk chunk = {.begin = begin, .end = begin + size, .dtype = (uint8_t)it->cast};
+    if (!add_filling(l, it, &chunk, err)) return false;
     const cf_b_tensor tensor = {.key = cf_blocker_text(l->b, it->key, strlen(it->key)),
                                 .name = cf_blocker_text(l->b, it->name, strlen(it->name)),
                                 .role = cf_blocker_text(l->b, it->role, strlen(it->role)),
@@ -130,17 +147,32 @@ static bool add_tensor(cf_layout *l, cf_item *it, uint64_t begin, uint64_t size,
     return true;
 }
 
-static cf_item item_of_view(const char *name, const char *key, const char *role,
-                            const cf_view *view)
+static cf_item item_of(const char *name, const char *key, const char *role, const cf_tensor *t)
 {
     return (cf_item){.name = name,
                      .key = key,
                      .role = role,
-                     .view = view,
-                     .dtype = view->dtype,
-                     .cast = view->dtype,
-                     .ndim = view->ndim,
-                     .shape = view->shape};
+                     .tensor = t,
+                     .dtype = t->dtype,
+                     .cast = t->dtype,
+                     .ndim = t->ndim,
+                     .shape = t->shape};
+}
+
+/* The cast that --dtype or the write's own option asks for: of floating point, but for names that
+ * are kept, and an optimizer's step, which counts. */
+static void cast_item(const cf_layout *l, const cf_write_options *o, cf_item *it)
+{
+    const cf_plan *plan = l->plan;
+    const cf_dtype wanted = o->keep ? CF_NO_DTYPE : o->dtype ? o->dtype : plan->dtype;
+    const char *last = strrchr(it->name, '.');
+    if (!wanted || cf_dtype_of(it->dtype)->class != CF_CLASS_FLOATING) return;
+    if (strcmp(it->role, "optim") == 0 && strcmp(last ? last + 1 : it->name, "step") == 0) return;
+    for (size_t i = 0; i < o->n_keep; i++)
+        if (cf_glob_match(o->keep_dtype[i], it->name)) return;
+    for (int i = 0; i < plan->n_keep; i++)
+        if (cf_glob_match(plan->keep_dtype[i], it->key)) return;
+    it->dtype = it->cast = wanted;
 }
 
 /* Ranks hold the whole of this tensor, which may differ, and not all are known to be alike. */
@@ -155,39 +187,47 @@ static bool differs(const cf_layout *l, const cf_row *row)
     return !all;
 }
 
-bool cf_lay_items(cf_layout *l, const cf_entry *entries, size_t count, cf_items *items, cf_err *err)
+/* A new item of a row, or of one piece of it that is all of the tensor (then number is the
+ * piece's). */
+static bool add_row(cf_layout *l, cf_items *items, const char *name, cf_row *row, int64_t number,
+                    cf_err *err)
 {
     cf_arena *arena = &l->plan->arena;
-    for (size_t i = 0; i < count; i++) {
-        const cf_row *row = entries[i].row;
-        const bool all = row && differs(l, row),
-                   each = all && l->plan->cat->values == CF_VALUES_PER_RANK;
+    cf_item *it = CF_PUSH(arena, items->list, items->count, items->cap);
+    const cf_tensor *t = number < 0 ? cf_tensor_of_row(arena, row, err)
+                                    : cf_tensor_of_view(arena, row->pieces[number].view, NULL, err);
+    if (!it || !t) return cf_arena_ok(arena, err);
+    if (number >= 0) {
+        cf_text full = {0};
+        cf_text_printf(&full, "rank%d.%s", row->pieces[number].rank, name);
+        name = full.at ? cf_strndup(arena, full.at, full.size) : NULL;
+        cf_text_free(&full);
+        if (!name) return cf_fail(err, CF_E_MEMORY, "out of memory");
+    }
+    *it = item_of(name, row->key, row->role, t);
+    return true;
+}
+
+bool cf_lay_items(cf_layout *l, const cf_write *w, cf_items *items, cf_err *err)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        const cf_entry *e = &w->entries[i];
+        const size_t first = items->count;
+        const bool all = e->row && differs(l, e->row);
+        const bool each = all && l->plan->cat->values == CF_VALUES_PER_RANK;
         if (all && l->n_differ++ < 8)
-            cf_text_printf(&l->differ, "%s%s", l->n_differ > 1 ? ", " : "", row->key);
-        for (size_t k = 0; k < (each ? row->n_pieces : 1); k++) {
-            cf_item *it = CF_PUSH(arena, items->list, items->count, items->cap);
-            char name[32];
-            if (!it) return cf_arena_ok(arena, err);
-            if (!row) {
-                *it = item_of_view(entries[i].name, entries[i].name, "rest", entries[i].view);
-            } else if (each) {
-                const int m = snprintf(name, sizeof name, "rank%d.", row->pieces[k].rank);
-                char *full = cf_alloc(arena, (size_t)m + strlen(entries[i].name) + 1);
-                if (!full) return cf_arena_ok(arena, err);
-                memcpy(full, name, (size_t)m);
-                memcpy(full + m, entries[i].name, strlen(entries[i].name) + 1);
-                *it = item_of_view(full, row->key, row->role, row->pieces[k].view);
-            } else {
-                *it = (cf_item){.name = entries[i].name,
-                                .key = row->key,
-                                .role = row->role,
-                                .row = row,
-                                .dtype = row->dtype,
-                                .cast = row->dtype,
-                                .ndim = row->ndim,
-                                .shape = row->shape};
-            }
+            cf_text_printf(&l->differ, "%s%s", l->n_differ > 1 ? ", " : "", e->row->key);
+        if (!e->row) {
+            cf_item *it = CF_PUSH(&l->plan->arena, items->list, items->count, items->cap);
+            if (!it) return cf_arena_ok(&l->plan->arena, err);
+            *it = item_of(e->name, e->name, "rest", e->tensor);
+        } else if (!each) {
+            if (!add_row(l, items, e->name, e->row, -1, err)) return false;
+        } else {
+            for (size_t k = 0; k < e->row->n_pieces; k++)
+                if (!add_row(l, items, e->name, e->row, (int64_t)k, err)) return false;
         }
+        for (size_t k = first; k < items->count; k++) cast_item(l, &w->options, &items->list[k]);
     }
     return true;
 }
@@ -195,8 +235,9 @@ bool cf_lay_items(cf_layout *l, const cf_entry *entries, size_t count, cf_items 
 bool cf_lay_view(cf_layout *l, cf_items *items, const char *name, const cf_view *view, cf_err *err)
 {
     cf_item *it = CF_PUSH(&l->plan->arena, items->list, items->count, items->cap);
-    if (!it) return cf_arena_ok(&l->plan->arena, err);
-    *it = item_of_view(name, name, "rest", view);
+    const cf_tensor *t = cf_tensor_of_view(&l->plan->arena, view, NULL, err);
+    if (!it || !t) return cf_arena_ok(&l->plan->arena, err);
+    *it = item_of(name, name, "rest", t);
     return true;
 }
 

@@ -77,7 +77,7 @@ bool cf_lay_values(cf_layout *l, size_t number, cf_err *err)
             l->written[i] = true;
         }
     cf_items items = {0};
-    if (beside && !cf_lay_items(l, beside->entries, beside->count, &items, err)) return false;
+    if (beside && !cf_lay_items(l, beside, &items, err)) return false;
     for (size_t i = 0; i < v.count; i++)
         if (!cf_lay_view(l, &items, v.tensors[i].name, v.tensors[i].view, err)) return false;
     if (!items.count) return true;

@@ -20,12 +20,15 @@ static void add_sources(cf_text *out, const cf_block *b, const cf_b_chunk *c)
     int64_t last = -1;
     for (bool more = true, first = true; more; first = false) {
         int64_t next = INT64_MAX;
-        for (uint64_t k = c->move; k < c->move + c->moves; k++) {
-            const cf_b_record *r = &b->records[b->moves[k].record];
-            /* what lies in memory came out of the pickle of its source: not known by number */
-            if (r->bytes.size || (int64_t)r->source <= last || (int64_t)r->source >= next) continue;
-            next = r->source;
-        }
+        uint64_t from, to;
+        for (uint64_t t = 0; cf_chunk_moves(b, c, t, &from, &to); t++)
+            for (uint64_t k = from; k < to; k++) {
+                const cf_b_record *r = &b->records[b->moves[k].record];
+                /* what lies in memory came out of the pickle of its source: not known by number */
+                if (r->bytes.size || (int64_t)r->source <= last || (int64_t)r->source >= next)
+                    continue;
+                next = r->source;
+            }
         more = next != INT64_MAX;
         if (more) cf_text_printf(out, first ? "%lld" : ",%lld", (long long)next);
         last = next;

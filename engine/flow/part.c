@@ -7,6 +7,7 @@
 
 #include "num.h"
 #include "shape.h"
+#include "tensor.h"
 
 enum { MOST_KEY = 64 << 10 };
 
@@ -53,7 +54,7 @@ static cf_op *add(cf_part *part, cf_op_kind kind, const char *key, size_t length
         cf_arena_ok(&part->arena, err);
         return NULL;
     }
-    *op = (cf_op){.kind = kind, .key = copy, .rank = part->rank};
+    *op = (cf_op){.kind = kind, .key = copy, .rank = part->rank, .start = -1};
     return op;
 }
 
@@ -83,6 +84,29 @@ bool cf_part_piece(cf_part *part, const char *key, size_t length, int ndim, cons
     op->shape = shape ? dims(part, shape, ndim) : NULL;
     op->at = dims(part, at, n_at);
     op->view = cf_view_copy(&part->arena, view);
+    return cf_arena_ok(&part->arena, err);
+}
+
+bool cf_part_range(cf_part *part, const char *key, size_t length, int ndim, const int64_t *shape,
+                   int64_t start, const cf_view *view, const int64_t *at, const int64_t *size,
+                   cf_err *err)
+{
+    const size_t first = part->count;
+    if (size && !cf_box_inside(ndim, shape, at, size, err)) return context(part, key, err);
+    const cf_tensor *boxes =
+        cf_tensor_range(&part->arena, view, start, ndim, size ? size : shape, err);
+    if (!boxes) return context(part, key, err);
+    if (!boxes->numel || !view->numel)
+        return cf_part_declare(part, key, length, view->dtype, ndim, shape, err);
+    for (size_t i = 0; i < boxes->terms[0].count; i++) {
+        const cf_tile *tile = &boxes->terms[0].tiles[i];
+        int64_t place[CF_MOST_DIMS];
+        for (int d = 0; d < ndim; d++) place[d] = tile->at[d] + (at ? at[d] : 0);
+        if (!cf_part_piece(part, key, length, ndim, shape, ndim, place, tile->view, err))
+            return false;
+        if (!size) part->ops[part->count - 1].start = start;
+    }
+    if (!size) part->ops[first].range = cf_view_copy(&part->arena, view);
     return cf_arena_ok(&part->arena, err);
 }
 

@@ -22,6 +22,8 @@ typedef struct cf_op {
     const int64_t *shape; /* NULL: not said */
     const int64_t *at;    /* CF_OP_PIECE: of the box, ndim of the view */
     const cf_view *view;
+    const cf_view *range; /* as in cf_piece */
+    int64_t start;
     const cf_node *node;
     uint64_t hash;
     const char *text, *more; /* role and name; other key; what is said */

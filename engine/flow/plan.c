@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "layout.h"
+#include "num.h"
 #include "pattern.h"
 
 static const struct {
@@ -59,6 +60,25 @@ static bool check_path(const cf_plan *plan, const char *path, cf_err *err)
     return true;
 }
 
+/* Elements of rows that a tensor is made of. */
+static void count_written(const cf_tensor *t)
+{
+    for (size_t i = 0; i < t->n_terms; i++)
+        for (size_t k = 0; k < t->terms[i].count; k++) {
+            const cf_tile *tile = &t->terms[i].tiles[k];
+            if (tile->row && !cf_add(tile->row->written, tile->view->numel, &tile->row->written))
+                tile->row->written = INT64_MAX;
+        }
+}
+
+static const char *const *copy_texts(cf_arena *arena, const char *const *texts, size_t count)
+{
+    const char **copy = CF_NEWS(arena, const char *, count + 1);
+    for (size_t i = 0; copy && i < count; i++)
+        copy[i] = cf_strndup(arena, texts[i], strlen(texts[i]));
+    return copy;
+}
+
 bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, size_t count,
                    const cf_write_options *options, cf_err *err)
 {
@@ -75,7 +95,13 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
     if (!check_path(plan, path, err)) return false;
     for (size_t i = 0; i < count; i++) {
         cf_row *row = entries[i].row;
-        if (!row) continue;
+        if (!row && WRITERS[w].writer == CF_WRITE_JSON)
+            return cf_fail(err, CF_L_PLAN, "%s: JSON cannot hold the tensor %s", path,
+                           entries[i].name);
+        if (!row) {
+            count_written(entries[i].tensor);
+            continue;
+        }
         if (WRITERS[w].writer == CF_WRITE_SAFETENSORS && row->dtype == CF_NO_DTYPE)
             return cf_fail(err, CF_L_PLAN, "%s: safetensors cannot hold the value %s", path,
                            row->key);
@@ -93,10 +119,8 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
                         .options = *options};
     for (size_t i = 0; write->entries && i < count; i++)
         write->entries[i].name = cf_strndup(&plan->arena, entries[i].name, strlen(entries[i].name));
-    const char **meta = CF_NEWS(&plan->arena, const char *, 2 * options->n_meta + 1);
-    for (size_t i = 0; meta && i < 2 * options->n_meta; i++)
-        meta[i] = cf_strndup(&plan->arena, options->meta[i], strlen(options->meta[i]));
-    write->options.meta = meta;
+    write->options.meta = copy_texts(&plan->arena, options->meta, 2 * options->n_meta);
+    write->options.keep_dtype = copy_texts(&plan->arena, options->keep_dtype, options->n_keep);
     return cf_arena_ok(&plan->arena, err);
 }
 
@@ -120,6 +144,13 @@ bool cf_plan_finish(cf_plan *plan, cf_err *err)
     for (size_t i = 0; i < plan->cat->count; i++) {
         const cf_row *row = plan->cat->rows[i];
         if (row->used || row->alias) continue;
+        const bool tensor = row->dtype != CF_NO_DTYPE;
+        if (tensor && row->written >= row->numel) continue;
+        if (tensor && row->written) {
+            cf_fail(err, CF_L_PLAN, "%lld of %lld elements of %s are neither written nor dropped",
+                    (long long)(row->numel - row->written), (long long)row->numel, row->key);
+            return cf_err_hint(err, "plan:drop(row, why) if that is meant");
+        }
         cf_fail(err, CF_L_PLAN, "%s is neither written nor dropped", row->key);
         return cf_err_hint(err, "plan:drop(cat:match(\"%s\"), why) if that is meant", row->key);
     }

@@ -7,7 +7,7 @@
 #ifndef CF_PLAN_H
 #define CF_PLAN_H
 
-#include "catalogue.h"
+#include "tensor.h"
 
 typedef enum cf_writer {
     CF_WRITE_SAFETENSORS,
@@ -17,11 +17,11 @@ typedef enum cf_writer {
     CF_WRITE_NPY
 } cf_writer;
 
-/* One thing to write: a row (tensor or value), or a view under a name (then row is NULL). */
+/* One thing to write: a row (tensor or value), or a tensor made of views (then row is NULL). */
 typedef struct cf_entry {
     const char *name;
     cf_row *row;
-    const cf_view *view;
+    const cf_tensor *tensor;
 } cf_entry;
 
 typedef struct cf_write_options {
@@ -29,12 +29,19 @@ typedef struct cf_write_options {
     const char *const *meta; /* pairs of strings for safetensors' __metadata__ */
     size_t n_meta;
     uint64_t max_shard_size; /* 0: one file */
+    cf_dtype dtype;          /* that floating point tensors are cast to; CF_NO_DTYPE: the plan's */
+    bool keep;               /* no cast, whatever the plan says */
+    const char *const *keep_dtype; /* globs of names that are not cast */
+    size_t n_keep;
 } cf_write_options;
 
 typedef struct cf_plan {
     cf_arena arena;
     cf_catalogue *cat;
     cf_replicas replicas;
+    cf_dtype dtype; /* --dtype; CF_NO_DTYPE: as they are */
+    const char *const *keep_dtype;
+    int n_keep; /* --keep-dtype: globs of keys */
     struct cf_write *writes;
     size_t n_writes, cap_writes;
     struct cf_copy *copies;

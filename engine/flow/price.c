@@ -29,9 +29,11 @@ static void add_move(const cf_block *b, const cf_b_move *m, cf_price *p)
 void cf_block_price(const cf_block *b, int threads, cf_price *p)
 {
     *p = (cf_price){0};
-    for (uint64_t i = 0; i < b->n_chunks; i++)
-        for (uint64_t k = b->chunks[i].move; k < b->chunks[i].move + b->chunks[i].moves; k++)
-            add_move(b, &b->moves[k], p);
+    for (uint64_t i = 0; i < b->n_chunks; i++) {
+        uint64_t first, end;
+        for (uint64_t t = 0; cf_chunk_moves(b, &b->chunks[i], t, &first, &end); t++)
+            for (uint64_t k = first; k < end; k++) add_move(b, &b->moves[k], p);
+    }
     for (uint64_t i = 0; i < b->n_compares; i++) {
         add_move(b, &b->moves[b->compares[i].left], p);
         add_move(b, &b->moves[b->compares[i].right], p);

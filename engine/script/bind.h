@@ -174,9 +174,19 @@ int cf_json_module(lua_State *L); /* pushes the table */
 int cf_check_shape(lua_State *L, int index, int64_t sizes[CF_MOST_DIMS]);
 cf_dtype cf_check_dtype(lua_State *L, int index);
 
-void cf_push_view(lua_State *L, const cf_view *view);
-const cf_view *cf_check_view(lua_State *L, int index);
-const cf_view *cf_test_view(lua_State *L, int index);
+/* Where views are made: a plan keeps those it writes. */
+static inline cf_arena *cf_view_arena(lua_State *L)
+{
+    cf_host *host = cf_host_of(L);
+    return host->plan ? &host->plan->arena : &host->arena;
+}
+void cf_push_view(lua_State *L, const cf_view *view); /* which lives as long as this call */
+int cf_push_tensor(lua_State *L, const cf_tensor *tensor, const cf_err *err);
+bool cf_is_view(lua_State *L, int index);
+const cf_tensor *cf_check_tensor(lua_State *L, int index);
+const cf_tensor *cf_test_tensor(lua_State *L, int index); /* NULL: no view */
+/* The one view that a view handle is; NULL where it is made of several. */
+const cf_view *cf_leaf_view(lua_State *L, int index);
 void cf_push_sizes(lua_State *L, int count, const int64_t *sizes); /* a fresh list */
 
 int cf_file_walk(lua_State *L);

@@ -294,21 +294,16 @@ static const cf_node *value_of(const cf_row *row)
     return NULL;
 }
 
-/* The whole tensor where one piece is that; a view over several pieces is not in this version. */
-static const cf_view *whole_view(const cf_row *row)
+static void push_whole(lua_State *L, cf_row *row)
 {
-    for (size_t i = 0; i < row->n_pieces; i++)
-        if (row->pieces[i].view->numel == row->numel && row->pieces[i].view->ndim == row->ndim &&
-            memcmp(row->pieces[i].view->shape, row->shape, row->ndim * sizeof *row->shape) == 0)
-            return row->pieces[i].view;
-    return NULL;
+    cf_err err;
+    cf_push_tensor(L, cf_tensor_of_row(cf_view_arena(L), row, &err), &err);
 }
 
 static bool row_field(lua_State *L, const char *key)
 {
-    const cf_row *row = check_row(L)->row;
+    cf_row *row = check_row(L)->row;
     const bool tensor = row->dtype != CF_NO_DTYPE;
-    const cf_view *view;
     if (strcmp(key, "key") == 0)
         lua_pushstring(L, row->key);
     else if (strcmp(key, "role") == 0)
@@ -320,7 +315,7 @@ static bool row_field(lua_State *L, const char *key)
     else if (strcmp(key, "shape") == 0)
         tensor ? cf_push_sizes(L, row->ndim, row->shape) : lua_pushnil(L);
     else if (strcmp(key, "view") == 0)
-        tensor && (view = whole_view(holder(row))) ? cf_push_view(L, view) : lua_pushnil(L);
+        tensor ? push_whole(L, row) : lua_pushnil(L);
     else if (strcmp(key, "value") == 0)
         cf_push_value(L, tensor ? NULL : value_of(row), true);
     else
@@ -328,27 +323,40 @@ static bool row_field(lua_State *L, const char *key)
     return true;
 }
 
-/* Upvalues: the row, the number of the next piece. */
-static int pieces_step(lua_State *L)
+/* A piece as Lua sees it: a whole range is told with its first box. */
+static void push_piece(lua_State *L, const row_handle *handle, const cf_piece *piece)
 {
-    const row_handle *handle = lua_touserdata(L, lua_upvalueindex(1));
-    const cf_row *row = holder(handle->row);
-    const size_t at = (size_t)lua_tointeger(L, lua_upvalueindex(2));
-    if (at >= row->n_pieces) return 0;
-    const cf_piece *piece = &row->pieces[at];
-    lua_pushinteger(L, (lua_Integer)at + 1);
-    lua_replace(L, lua_upvalueindex(2));
     lua_createtable(L, 0, 5);
     lua_pushinteger(L, piece->rank);
     lua_setfield(L, -2, "rank");
     lua_pushstring(L, cf_source_path(handle->cat->source, piece->file));
     lua_setfield(L, -2, "file");
-    lua_pushliteral(L, "box");
+    lua_pushstring(L, piece->range ? "range" : "box");
     lua_setfield(L, -2, "kind");
-    cf_push_sizes(L, row->ndim, piece->at);
+    if (piece->range)
+        lua_pushinteger(L, piece->start);
+    else
+        cf_push_sizes(L, handle->row->ndim, piece->at);
     lua_setfield(L, -2, "at");
-    cf_push_view(L, piece->view);
+    cf_err err;
+    cf_push_tensor(L,
+                   cf_tensor_of_view(cf_view_arena(L), piece->range ? piece->range : piece->view,
+                                     handle->row, &err),
+                   &err);
     lua_setfield(L, -2, "view");
+}
+
+/* Upvalues: the row, the number of the next piece. */
+static int pieces_step(lua_State *L)
+{
+    const row_handle *handle = lua_touserdata(L, lua_upvalueindex(1));
+    const cf_row *row = holder(handle->row);
+    size_t at = (size_t)lua_tointeger(L, lua_upvalueindex(2));
+    while (at < row->n_pieces && row->pieces[at].start >= 0 && !row->pieces[at].range) at++;
+    if (at >= row->n_pieces) return 0;
+    lua_pushinteger(L, (lua_Integer)at + 1);
+    lua_replace(L, lua_upvalueindex(2));
+    push_piece(L, handle, &row->pieces[at]);
     return 1;
 }
 

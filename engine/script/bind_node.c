@@ -92,7 +92,7 @@ static const cf_node *to_node(lua_State *L, int index, int depth)
     cf_arena *arena = &cf_host_of(L)->arena;
     const cf_node *node = cf_test_node(L, index);
     if (node) return node;
-    const cf_view *view = cf_test_view(L, index);
+    const cf_view *view = cf_is_view(L, index) ? cf_leaf_view(L, index) : NULL;
     cf_node *made;
     size_t length;
     switch (lua_type(L, index)) {
@@ -280,7 +280,7 @@ const char *cf_class_of(lua_State *L, int index)
 {
     const cf_node *node = cf_test_node(L, index);
     if (node) return cf_node_class(node);
-    if (cf_test_view(L, index)) return "tensor";
+    if (cf_is_view(L, index)) return "tensor";
     switch (lua_type(L, index)) {
     case LUA_TNIL:
     case LUA_TNONE: return "none";

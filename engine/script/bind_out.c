@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bind.h"
+#include "num.h"
 
 static const char OUT[] = "out";
 
@@ -22,13 +23,44 @@ static int done(lua_State *L, bool ok, const cf_err *err)
     return ok ? 0 : cf_raise(L, err);
 }
 
+/* A view at `at` of a tensor of `shape` (NULL: not said): as many pieces as it is made of. */
+static bool put(lua_State *L, int index, cf_part *part, const char *key, size_t length, int ndim,
+                const int64_t *shape, int n_at, const int64_t *at, cf_err *err)
+{
+    const cf_view *leaf = cf_leaf_view(L, index);
+    if (leaf) return cf_part_piece(part, key, length, ndim, shape, n_at, at, leaf, err);
+    const cf_tensor *t = cf_check_tensor(L, index);
+    if (t->sum) return cf_fail(err, CF_L_PLAN, "%s: a sum is no piece of a file", key);
+    if (t->ndim != n_at)
+        return cf_fail(err, CF_E_TYPE, "%s: a piece of %d dimensions at %d offsets", key, t->ndim,
+                       n_at);
+    if (!t->numel && shape) return cf_part_declare(part, key, length, t->dtype, ndim, shape, err);
+    for (size_t i = 0; i < t->terms[0].count; i++) {
+        const cf_tile *tile = &t->terms[0].tiles[i];
+        int64_t place[CF_MOST_DIMS];
+        for (int d = 0; d < n_at; d++)
+            if (!cf_add(at[d], tile->at[d], &place[d]))
+                return cf_fail(err, CF_E_OVERFLOW, "%s: a piece beyond 63 bits", key);
+        if (!cf_part_piece(part, key, length, ndim, shape, n_at, place, tile->view, err))
+            return false;
+    }
+    return true;
+}
+
 static int out_tensor(lua_State *L)
 {
+    static const int64_t zero[CF_MOST_DIMS];
     cf_part *part = check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
+    luaL_argexpected(L, cf_is_view(L, 3), 3, "view");
+    const cf_view *leaf = cf_leaf_view(L, 3);
+    const cf_tensor *t = leaf ? NULL : cf_check_tensor(L, 3);
+    const int ndim = leaf ? leaf->ndim : t->ndim;
     cf_err err;
-    return done(L, cf_part_tensor(part, key, length, cf_check_view(L, 3), &err), &err);
+    return done(L,
+                put(L, 3, part, key, length, ndim, leaf ? leaf->shape : t->shape, ndim, zero, &err),
+                &err);
 }
 
 static int out_piece(lua_State *L)
@@ -40,19 +72,47 @@ static int out_piece(lua_State *L)
     const bool declared = lua_isnil(L, 3);
     const int ndim = declared ? 0 : cf_check_shape(L, 3, shape);
     const int n_at = cf_check_shape(L, 4, at);
+    luaL_argexpected(L, cf_is_view(L, 5), 5, "view");
     cf_err err;
-    return done(L,
-                cf_part_piece(part, key, length, ndim, declared ? NULL : shape, n_at, at,
-                              cf_check_view(L, 5), &err),
+    return done(L, put(L, 5, part, key, length, ndim, declared ? NULL : shape, n_at, at, &err),
                 &err);
 }
 
 static int out_range(lua_State *L)
 {
-    check_out(L);
-    return cf_raise_code(L, CF_L_PLAN,
-                         "%s: out:range (a stretch of a flat tensor) is not in this version",
-                         luaL_checkstring(L, 2));
+    cf_part *part = check_out(L);
+    size_t length;
+    const char *key = luaL_checklstring(L, 2, &length);
+    int64_t shape[CF_MOST_DIMS], at[CF_MOST_DIMS], size[CF_MOST_DIMS];
+    const int ndim = cf_check_shape(L, 3, shape);
+    lua_Integer start = luaL_checkinteger(L, 4);
+    luaL_argexpected(L, cf_is_view(L, 5), 5, "view");
+    const bool box = !lua_isnoneornil(L, 6);
+    if (box) {
+        luaL_argcheck(L, cf_check_shape(L, 6, at) == ndim, 6, "as many as the shape has");
+        luaL_argcheck(L, cf_check_shape(L, 7, size) == ndim, 7, "as many as the shape has");
+    }
+    cf_err err = {0};
+    const cf_view *leaf = cf_leaf_view(L, 5);
+    if (leaf)
+        return done(L,
+                    cf_part_range(part, key, length, ndim, shape, start, leaf, box ? at : NULL,
+                                  box ? size : NULL, &err),
+                    &err);
+    /* made of several: flattened, each is a range of its own */
+    const int64_t line[] = {-1};
+    const cf_tensor *t = cf_check_tensor(L, 5);
+    if (t->sum) return cf_raise_code(L, CF_L_PLAN, "%s: a sum is no piece of a file", key);
+    t = cf_tensor_reshape(cf_view_arena(L), t, line, 1, &err);
+    for (size_t i = 0; t && i < t->terms[0].count; i++) {
+        const cf_tile *tile = &t->terms[0].tiles[i];
+        int64_t from;
+        if (!cf_add(start, tile->at[0], &from)) from = -1;
+        if (!cf_part_range(part, key, length, ndim, shape, from, tile->view, box ? at : NULL,
+                           box ? size : NULL, &err))
+            t = NULL;
+    }
+    return t ? 0 : cf_raise(L, &err);
 }
 
 static int out_value(lua_State *L)
@@ -60,7 +120,7 @@ static int out_value(lua_State *L)
     cf_part *part = check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
-    if (cf_test_view(L, 3)) return luaL_error(L, "%s: a tensor is no value: use out:tensor", key);
+    if (cf_is_view(L, 3)) return luaL_error(L, "%s: a tensor is no value: use out:tensor", key);
     cf_err err;
     return done(L, cf_part_value(part, key, length, cf_to_node(L, 3), &err), &err);
 }

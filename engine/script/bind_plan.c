@@ -35,8 +35,8 @@ static const cf_entry *table_entries(lua_State *L, int index, size_t *count)
         cf_entry *entry = &entries[(*count)++];
         entry->name = lua_tostring(L, -2); /* the table holds it */
         entry->row = cf_test_row(L, -1);
-        entry->view = cf_test_view(L, -1);
-        if (!entry->row && !entry->view)
+        entry->tensor = entry->row ? NULL : cf_test_tensor(L, lua_gettop(L));
+        if (!entry->row && !entry->tensor)
             luaL_error(L, "plan:write: %s is a %s, not a view or a row", entry->name,
                        cf_class_of(L, lua_gettop(L)));
     }
@@ -96,10 +96,25 @@ static void check_meta(lua_State *L, int index, cf_write_options *options)
     options->meta = pairs;
 }
 
-/* Options that the API has; those that are not in this version are refused by name where they are
+/* Options that the API has; the last three are not in this version and refused where they are
  * given. */
 static const char *const write_options[] = {
     "as", "max_shard_size", "meta", "dtype", "keep_dtype", "ranks", "policy", "nest", NULL};
+
+/* A list of globs; pushes what holds it. The table holds the texts. */
+static void check_globs(lua_State *L, int index, cf_write_options *options)
+{
+    luaL_checktype(L, index, LUA_TTABLE);
+    options->n_keep = (size_t)luaL_len(L, index);
+    const char **globs = lua_newuserdatauv(L, (options->n_keep + 1) * sizeof *globs, 0);
+    for (size_t i = 0; i < options->n_keep; i++) {
+        if (lua_geti(L, index, (lua_Integer)i + 1) != LUA_TSTRING)
+            luaL_error(L, "plan:write: keep_dtype is a list of texts");
+        globs[i] = lua_tostring(L, -1);
+        lua_pop(L, 1);
+    }
+    options->keep_dtype = globs;
+}
 
 static void check_options(lua_State *L, int index, cf_write_options *options)
 {
@@ -117,12 +132,17 @@ static void check_options(lua_State *L, int index, cf_write_options *options)
     if (lua_getfield(L, index, "max_shard_size") != LUA_TNIL)
         options->max_shard_size = check_size(L, lua_gettop(L));
     if (lua_getfield(L, index, "meta") != LUA_TNIL) check_meta(L, lua_gettop(L), options);
+    if (lua_getfield(L, index, "dtype") != LUA_TNIL) {
+        options->keep = strcmp(luaL_checkstring(L, -1), "keep") == 0;
+        if (!options->keep) options->dtype = cf_check_dtype(L, lua_gettop(L));
+    }
+    if (lua_getfield(L, index, "keep_dtype") != LUA_TNIL) check_globs(L, lua_gettop(L), options);
 }
 
 static void refuse_later_options(lua_State *L, int index, const char *path)
 {
     if (lua_isnoneornil(L, index)) return;
-    for (int i = 3; write_options[i]; i++)
+    for (int i = 5; write_options[i]; i++)
         if (lua_getfield(L, index, write_options[i]) != LUA_TNIL)
             cf_raise_code(L, CF_L_PLAN, "%s: the option '%s' of plan:write is not in this version",
                           path, write_options[i]);
@@ -178,16 +198,61 @@ static int plan_refuse(lua_State *L)
     return cf_refuse(L, CF_L_PLAN, NULL);
 }
 
+/* A list of views, in memory of this call. */
+static const cf_tensor **check_views(lua_State *L, int index, size_t *count)
+{
+    luaL_checktype(L, index, LUA_TTABLE);
+    *count = (size_t)luaL_len(L, index);
+    cf_arena *arena = cf_view_arena(L);
+    const cf_tensor **list = CF_NEWS(arena, const cf_tensor *, *count + 1);
+    cf_err err;
+    if (!list) {
+        cf_arena_ok(arena, &err);
+        cf_raise(L, &err);
+    }
+    for (size_t i = 0; i < *count; i++) {
+        lua_geti(L, index, (lua_Integer)i + 1);
+        list[i] = cf_test_tensor(L, lua_gettop(L));
+        if (!list[i])
+            luaL_error(L, "element %d of the list is a %s, not a view", (int)i + 1,
+                       cf_class_of(L, lua_gettop(L)));
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
 static int plan_concat(lua_State *L)
 {
     check_plan(L);
-    return cf_raise_code(L, CF_L_PLAN, "plan:concat is not in this version");
+    size_t count;
+    const cf_tensor **list = check_views(L, 2, &count);
+    const lua_Integer dim = luaL_optinteger(L, 3, 0);
+    cf_err err;
+    return cf_push_tensor(L,
+                          cf_tensor_concat(cf_view_arena(L), list, count,
+                                           dim < 0 || dim > CF_MOST_DIMS ? -1 : (int)dim, &err),
+                          &err);
 }
 
 static int plan_sum(lua_State *L)
 {
     check_plan(L);
-    return cf_raise_code(L, CF_L_PLAN, "plan:sum is not in this version");
+    size_t count;
+    const cf_tensor **list = check_views(L, 2, &count);
+    luaL_checktype(L, 3, LUA_TTABLE);
+    luaL_argcheck(L, (size_t)luaL_len(L, 3) == count, 3, "a weight for each view");
+    double *weights = CF_NEWS(cf_view_arena(L), double, count + 1);
+    cf_err err;
+    for (size_t i = 0; weights && i < count; i++) {
+        lua_geti(L, 3, (lua_Integer)i + 1);
+        weights[i] = luaL_checknumber(L, -1);
+        lua_pop(L, 1);
+    }
+    if (!weights) {
+        cf_arena_ok(cf_view_arena(L), &err);
+        return cf_raise(L, &err);
+    }
+    return cf_push_tensor(L, cf_tensor_sum(cf_view_arena(L), list, weights, count, &err), &err);
 }
 
 void cf_bind_plan(lua_State *L)

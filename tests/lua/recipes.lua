@@ -55,12 +55,12 @@ return {
     end, "L_PLAN", "b is neither written nor dropped")
   end,
 
-  ["what is not in this version is refused by name"] = function(t)
+  ["what cannot be done is refused by name"] = function(t)
     for body, text in pairs({
-      ["plan:concat({})"] = "plan:concat",
-      ["plan:sum({}, {})"] = "plan:sum",
+      ["plan:concat({})"] = "plan:concat: no views",
+      ["plan:sum({}, {})"] = "plan:sum: no views",
       ['plan:write("", cat, { as = "dcp" })'] = "dcp",
-      ['plan:write("m.safetensors", cat, { dtype = "BF16" })'] = "dtype",
+      ['plan:write("m.safetensors", cat, { ranks = 2 })'] = "ranks",
       ['plan:refuse("no", "because")'] = "no",
     }) do
       t.fails(function()
@@ -69,7 +69,28 @@ return {
     end
   end,
 
+  ["elements are counted through views"] = function(t)
+    local half = recipe('plan:write("m.safetensors", { x = cat:find("a").view:slice(0, 3) })'
+      .. ' plan:drop(cat:find("b"), "test")')
+    t.fails(function()
+      t.run(half, "hf/whole")
+    end, "L_PLAN", "1 of 4 elements of a are neither written nor dropped")
+    t.run(recipe([[
+      local a, b = cat:find("a").view, cat:find("b").view
+      local x, y = a:split({ 1, 3 })
+      plan:write("m.safetensors", { x = x, y = plan:concat({ y, b }) })]]), "hf/whole")
+    t.fails(function()
+      t.run(recipe([[
+        local a, b = cat:find("a").view, cat:find("b").view:reshape({ 2, 2 })
+        plan:write("m.safetensors", { x = plan:sum({ a, b }, { 1, 1 }) })]]), "hf/whole")
+    end, "L_PLAN", "plan:sum: F32[4] and F32[2, 2] do not fit")
+  end,
+
   ["options of write"] = function(t)
+    t.run(
+      recipe('plan:write("m.safetensors", cat, { dtype = "BF16", keep_dtype = { "a*" } })'),
+      "hf/whole"
+    )
     t.run(
       recipe('plan:write("m.safetensors", cat, { max_shard_size = "5GB", meta = { a = 1 } })'),
       "hf/whole"

@@ -131,8 +131,10 @@ static void one_tensor(int ndim, const int64_t *shape, cf_dtype dtype)
     cf_text *moves = &f.b.sections[CF_B_MOVES];
     qsort(moves->at, moves->size / sizeof(cf_b_move), sizeof(cf_b_move), cf_move_order);
     const uint64_t bytes = (uint64_t)(numel * size);
-    const cf_b_chunk chunk = {
-        .end = bytes, .moves = moves->size / sizeof(cf_b_move), .tensor = CF_B_NONE};
+    const cf_b_chunk chunk = {.end = bytes,
+                              .moves = moves->size / sizeof(cf_b_move),
+                              .tensor = CF_B_NONE,
+                              .dtype = (uint8_t)dtype};
     const cf_b_file file = {.path = cf_blocker_text(&f.b, "out", 3), .size = bytes, .chunks = 1};
     cf_blocker_add(&f.b, CF_B_CHUNKS, &chunk, sizeof chunk);
     cf_blocker_add(&f.b, CF_B_FILES, &file, sizeof file);
@@ -181,7 +183,7 @@ static void one_tensor(int ndim, const int64_t *shape, cf_dtype dtype)
 START_TEST(random_tensors)
 {
     static const cf_dtype dtypes[] = {CF_U8, CF_BF16, CF_F32, CF_F64, CF_C128};
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < 1500; i++) {
         int64_t shape[5];
         const int ndim = (int)below(5);
         for (int d = 0; d < ndim; d++) shape[d] = 1 + below(ndim > 3 ? 6 : ndim > 2 ? 12 : 40);
