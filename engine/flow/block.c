@@ -121,7 +121,15 @@ static bool check_sources(const cf_block *b, int n_roots, cf_err *err)
                 return bad(err, "a record's bytes");
             continue;
         }
-        if (r->place != CF_IN_FILE && r->place != CF_IN_MEMBER) return bad(err, "a record's place");
+        if (r->place != CF_IN_FILE && r->place != CF_IN_MEMBER && r->place != CF_IN_ITEM)
+            return bad(err, "a record's place");
+        int64_t numel;
+        if (r->place == CF_IN_ITEM &&
+            (r->dtype == CF_NO_DTYPE || r->dtype >= CF_DTYPES || r->ndim > CF_MOST_DIMS ||
+             !range_ok(r->dims, r->ndim, b->n_numbers) ||
+             !cf_numel(b->numbers + r->dims, r->ndim, &numel) ||
+             (uint64_t)numel != r->size / (uint64_t)cf_dtype_size((cf_dtype)r->dtype)))
+            return bad(err, "an item's claim");
         const uint64_t held = r->place == CF_IN_FILE ? r->size : r->packed;
         if (r->source >= b->n_sources || !range_ok(r->offset, held, b->sources[r->source].size))
             return bad(err, "a record that leaves its file");

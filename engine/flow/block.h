@@ -34,14 +34,16 @@ typedef struct cf_b_source {
  * a whole file, or bytes that the block brings. */
 typedef struct cf_b_record {
     uint64_t offset, size; /* in the source; decoded size */
-    uint64_t packed;       /* CF_IN_MEMBER: bytes in the source */
-    cf_ref name;           /* of the zip member */
+    uint64_t packed;       /* CF_IN_MEMBER, CF_IN_ITEM: bytes in the source */
+    cf_ref name;           /* of the zip member; of the item's tensor */
+    uint64_t dims;         /* CF_IN_ITEM: first number of the shape that is claimed */
     cf_ref bytes;          /* CF_IN_MEMORY */
     uint32_t source, crc;
-    uint16_t method;
-    uint8_t place; /* cf_place */
+    uint16_t method; /* CF_IN_MEMBER: of the zip; CF_IN_ITEM: 1 if it is packed with zstd */
+    uint8_t place;   /* cf_place */
     uint8_t has_crc;
-    uint32_t unused;
+    uint8_t dtype, ndim; /* CF_IN_ITEM: as claimed */
+    uint8_t unused[2];
 } cf_b_record;
 
 enum { CF_MOVE_SWAP = 1, CF_MOVE_CONJ = 2, CF_MOVE_NEG = 4, CF_MOVE_CHECKED = 8 };

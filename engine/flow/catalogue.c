@@ -151,14 +151,15 @@ static bool add_op(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_err *er
         if (cf_catalogue_find(cat, op->key)) return true; /* it has a row of its own */
         cf_row *of = row_of(cat, op->text), *row = of ? row_of(cat, op->key) : NULL;
         if (!row) return cf_arena_ok(&cat->arena, err);
-        row->alias = of;
+        if (of->alias) of = of->alias;
+        if (of != row) row->alias = of;
         return true;
     }
     cf_row *row = row_of(cat, op->key);
     if (!row) return cf_arena_ok(&cat->arena, err);
     switch (op->kind) {
     case CF_OP_PIECE: row->alias = NULL; return add_piece(cat, file, op, row, err);
-    case CF_OP_VALUE: return add_value(cat, file, op, row, err);
+    case CF_OP_VALUE: row->alias = NULL; return add_value(cat, file, op, row, err);
     case CF_OP_DECLARE: return claim(cat, row, op, err);
     default:
         row->role = cf_strndup(&cat->arena, op->text, strlen(op->text));

@@ -82,6 +82,7 @@ typedef struct cf_part cf_part;
 /* rank: what {rank} took, or -1. NULL: out of memory. */
 cf_part *cf_part_new(cf_source *source, uint32_t file, int32_t rank);
 void cf_part_free(cf_part *part);
+uint32_t cf_part_file(const cf_part *part);
 
 bool cf_part_tensor(cf_part *part, const char *key, size_t length, const cf_view *view,
                     cf_err *err);

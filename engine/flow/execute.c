@@ -8,12 +8,11 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "dir.h"
 #include "gather.h"
 #include "num.h"
 #include "pool.h"
+#include "records.h"
 #include "view.h"
-#include "zipfile.h"
 
 enum { WINDOW = 8 << 20 };
 
@@ -25,9 +24,7 @@ typedef struct run {
     const cf_execution *x;
     const cf_block *block;
     cf_arena arena;
-    cf_bytes bytes;
-    int *fds;    /* of sources */
-    int scratch; /* decoded records, -1 */
+    cf_records records;
     int *outputs;
     window *windows;
     uint64_t n_windows;
@@ -35,94 +32,6 @@ typedef struct run {
     uint8_t **buffers;
     cf_stretches *written; /* by thread: CRCs of chunks */
 } run;
-
-/* ---- opening -----------------------------------------------------------------------------------
- */
-
-static bool open_sources(run *r, cf_err *err)
-{
-    const cf_block *b = r->block;
-    for (uint64_t i = 0; i < b->n_sources; i++) {
-        const cf_b_source *s = &b->sources[i];
-        const char *path = cf_block_text(b, s->path);
-        cf_dir_file is;
-        if (!cf_beneath_open(r->x->roots[s->root], path, &r->fds[i], &is, err))
-            return cf_err_in_file(err, path);
-        if (is.size != s->size || is.device != s->device || is.inode != s->inode ||
-            is.mtime_ns != s->mtime_ns) {
-            cf_fail(err, CF_E_IO, "the file changed since it was planned");
-            return cf_err_in_file(err, path);
-        }
-    }
-    return true;
-}
-
-typedef struct decoding {
-    int fd;
-    uint64_t at;
-} decoding;
-
-static bool write_all(int fd, const uint8_t *bytes, uint64_t size, uint64_t at, cf_err *err)
-{
-    while (size) {
-        const ssize_t n = pwrite(fd, bytes, size, (off_t)at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return cf_fail_sys(err, errno, "cannot write");
-        bytes += n;
-        at += (uint64_t)n;
-        size -= (uint64_t)n;
-    }
-    return true;
-}
-
-static bool take_decoded(void *ctx, const uint8_t *bytes, size_t size, cf_err *err)
-{
-    decoding *d = ctx;
-    if (!write_all(d->fd, bytes, size, d->at, err)) return false;
-    d->at += size;
-    return true;
-}
-
-/* Compressed records are decoded once, front to back, into a file without a name beside OUT. */
-static bool decode_records(run *r, cf_sink *sink, cf_err *err)
-{
-    const cf_block *b = r->block;
-    uint64_t size = 0;
-    for (uint64_t i = 0; i < b->n_records; i++)
-        if (b->records[i].place == CF_IN_MEMBER) size += b->records[i].size;
-    if (!size) return true;
-    if (!cf_sink_scratch(sink, size, &r->scratch, err)) return false;
-    decoding d = {.fd = r->scratch};
-    for (uint64_t i = 0; i < b->n_records; i++) {
-        const cf_b_record *rec = &b->records[i];
-        if (rec->place != CF_IN_MEMBER) continue;
-        const uint64_t start = d.at;
-        const cf_span archive = cf_span_of_file(r->fds[rec->source], b->sources[rec->source].size);
-        if (!cf_zip_decode(&archive, cf_block_text(b, rec->name), rec->size, take_decoded, &d,
-                           err)) {
-            cf_err_in_member(err, cf_block_text(b, rec->name));
-            return cf_err_in_file(err, cf_block_text(b, b->sources[rec->source].path));
-        }
-        r->bytes.records[i] = (cf_span){.fd = r->scratch, .start = start, .size = rec->size};
-    }
-    return true;
-}
-
-static bool locate_records(run *r, cf_sink *sink, cf_err *err)
-{
-    const cf_block *b = r->block;
-    r->bytes.records = CF_NEWS(&r->arena, cf_span, b->n_records + 1);
-    if (!r->bytes.records) return cf_arena_ok(&r->arena, err);
-    for (uint64_t i = 0; i < b->n_records; i++) {
-        const cf_b_record *rec = &b->records[i];
-        if (rec->place == CF_IN_MEMORY)
-            r->bytes.records[i] = cf_span_of_bytes(b->bytes + rec->bytes.at, rec->size);
-        else if (rec->place == CF_IN_FILE)
-            r->bytes.records[i] =
-                (cf_span){.fd = r->fds[rec->source], .start = rec->offset, .size = rec->size};
-    }
-    return decode_records(r, sink, err);
-}
 
 /* ---- before the first byte ---------------------------------------------------------------------
  */
@@ -190,7 +99,7 @@ static bool check_one(void *ctx, uint64_t number, int thread, cf_err *err)
     for (uint64_t at = 0; at < rec->size; at += CF_TILE) {
         const size_t n = (size_t)cf_min(CF_TILE, (int64_t)(rec->size - at));
         if (stopped(r, err)) return false;
-        if (!cf_span_read(&r->bytes.records[record], at, r->buffers[thread], n, err))
+        if (!cf_span_read(&r->records.bytes.records[record], at, r->buffers[thread], n, err))
             return cf_err_in_file(err,
                                   cf_block_text(r->block, r->block->sources[rec->source].path));
         crc = libdeflate_crc32(crc, r->buffers[thread], n);
@@ -260,7 +169,7 @@ static bool fill_tile(run *r, const window *w, uint64_t begin, uint64_t end, uin
         if (!cf_stretch_add(&r->written[thread], *chunk, from, to - at, crc, err)) return false;
         at = to;
     }
-    if (!write_all(r->outputs[w->file], buffer, end - begin, begin, err))
+    if (!cf_write_all(r->outputs[w->file], buffer, end - begin, begin, err))
         return cf_err_in_file(err, cf_block_text(b, b->files[w->file].path));
     return true;
 }
@@ -320,8 +229,8 @@ static bool crc_fault(const run *r, uint64_t number, uint32_t crc, cf_err *err)
     const char *tensor = tensor_of(b, number);
     cf_fail_at(err, CF_E_ZIP_CRC, (int64_t)rec->offset,
                "CRC-32 of %llu bytes is %08x, the archive says %08x: %s%s is damaged",
-               (unsigned long long)rec->size, crc, rec->crc, tensor ? "tensor " : "a record",
-               tensor ? tensor : "");
+               (unsigned long long)rec->size, crc, r->records.crc[number],
+               tensor ? "tensor " : "a record", tensor ? tensor : "");
     cf_err_in_member(err, cf_block_text(b, rec->name));
     return cf_err_in_file(err, cf_block_text(b, b->sources[rec->source].path));
 }
@@ -350,8 +259,8 @@ static bool check_records(run *r, bool *verified, cf_err *err)
         uint32_t crc;
         if (rec->place == CF_IN_MEMBER) verified[i] = true; /* checked while it was decoded */
         if (rec->place == CF_IN_MEMORY) verified[i] = true; /* a part of a checked pickle */
-        if (!rec->has_crc || !cf_stretches_whole(all, i, rec->size, &crc)) continue;
-        if (crc != rec->crc) return crc_fault(r, i, crc, err);
+        if (!r->records.has_crc[i] || !cf_stretches_whole(all, i, rec->size, &crc)) continue;
+        if (crc != r->records.crc[i]) return crc_fault(r, i, crc, err);
         verified[i] = true;
     }
     return true;
@@ -405,11 +314,11 @@ static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
 {
     const cf_block *b = r->block;
     const int threads = r->x->threads;
-    if (!open_sources(r, err) || !locate_records(r, sink, err)) return false;
+    if (!cf_records_open(&r->records, r->x, sink, err)) return false;
     for (int i = 0; i < threads; i++) {
         r->buffers[i] = malloc(CF_TILE);
         if (!r->buffers[i]) return cf_fail(err, CF_E_MEMORY, "out of memory");
-        if (!cf_gather_start(&r->gathers[i], &r->bytes, err)) return false;
+        if (!cf_gather_start(&r->gathers[i], &r->records.bytes, err)) return false;
     }
     if (!cf_pool_run(threads, b->n_compares, compare_one, r, err) ||
         !cf_pool_run(threads, b->n_checks, check_one, r, err) || !cut_windows(r, err))
@@ -433,27 +342,14 @@ static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
     return sum_up(r, o, err);
 }
 
-static void close_all(int *fds, uint64_t count)
-{
-    for (uint64_t i = 0; fds && i < count; i++)
-        if (fds[i] >= 0) close(fds[i]);
-}
-
-static int *new_fds(cf_arena *arena, uint64_t count)
-{
-    int *fds = CF_NEWS(arena, int, count + 1);
-    for (uint64_t i = 0; fds && i < count; i++) fds[i] = -1;
-    return fds;
-}
-
 bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_err *err)
 {
-    run r = {.x = x, .block = x->block, .scratch = -1, .bytes.block = x->block};
+    run r = {.x = x, .block = x->block, .records = {.block = x->block, .scratch = -1}};
     cf_arena_init(&r.arena, 0);
     memset(outcome, 0, sizeof *outcome);
     cf_arena_init(&outcome->arena, 0);
-    r.fds = new_fds(&r.arena, x->block->n_sources);
-    r.outputs = new_fds(&r.arena, x->block->n_files);
+    r.outputs = CF_NEWS(&r.arena, int, x->block->n_files + 1);
+    for (uint64_t i = 0; r.outputs && i < x->block->n_files; i++) r.outputs[i] = -1;
     r.gathers = CF_NEWS(&r.arena, cf_gather, (size_t)x->threads);
     r.buffers = CF_NEWS(&r.arena, uint8_t *, (size_t)x->threads);
     r.written = CF_NEWS(&r.arena, cf_stretches, (size_t)x->threads);
@@ -463,9 +359,9 @@ bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_er
         free(r.written[i].items);
         free(r.buffers[i]);
     }
-    close_all(r.fds, x->block->n_sources);
-    close_all(r.outputs, x->block->n_files);
-    if (r.scratch >= 0) close(r.scratch);
+    for (uint64_t i = 0; r.outputs && i < x->block->n_files; i++)
+        if (r.outputs[i] >= 0) close(r.outputs[i]);
+    cf_records_close(&r.records);
     cf_arena_free(&r.arena);
     return ok;
 }

@@ -17,6 +17,8 @@ static bool add_value(cf_plan *plan, values *v, const char *key, const cf_node *
     cf_text_json(&v->text, key, strlen(key));
     cf_text_str(&v->text, ": ");
     v->any = true;
+    if (!cf_source_value(plan->cat->source, node, &plan->arena, &node, err))
+        return cf_err_in_member(err, key);
     cf_json_tensors met = {.arena = &plan->arena,
                            .key = cf_strndup(&plan->arena, key, strlen(key))};
     if (!met.key || !cf_json_value(&v->text, node, 1, &met, err)) return cf_err_in_member(err, key);

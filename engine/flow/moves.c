@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cast.h"
+#include "item.h"
 
 enum { SMALL_RECORD = 1 << 20 };
 
@@ -65,6 +66,14 @@ static bool record_of(cf_mover *m, const cf_storage *s, uint32_t *number, cf_err
                          .place = (uint8_t)s->place,
                          .has_crc = s->has_crc};
         if (s->name) r.name = cf_blocker_text(m->b, s->name, strlen(s->name));
+        if (s->place == CF_IN_ITEM) {
+            r.dtype = (uint8_t)s->claim->dtype;
+            r.ndim = s->claim->ndim;
+            r.method = s->claim->zstd;
+            r.name = cf_blocker_text(m->b, s->claim->name, strlen(s->claim->name));
+            r.dims = m->b->sections[CF_B_NUMBERS].size / sizeof(int64_t);
+            cf_blocker_add(m->b, CF_B_NUMBERS, s->claim->shape, s->claim->ndim * sizeof(int64_t));
+        }
         if (s->place == CF_IN_MEMORY)
             r.bytes = cf_blocker_text(m->b, (const char *)s->bytes, s->size);
         else
@@ -75,49 +84,56 @@ static bool record_of(cf_mover *m, const cf_storage *s, uint32_t *number, cf_err
     return true;
 }
 
-bool cf_mover_add(cf_mover *m, const cf_view *view, const int64_t *shape, const int64_t *at,
-                  cf_dtype dtype, uint64_t *number, cf_err *err)
+void cf_move_shape(cf_b_move *move, int64_t *dims, const cf_view *view, const int64_t *shape,
+                   const int64_t *at)
 {
     const int64_t size = cf_dtype_size(view->stored);
-    cf_b_move move = {.from = view->offset,
-                      .run = (uint64_t)size,
-                      .dtype = (uint8_t)view->stored,
-                      .cast = (uint8_t)dtype};
-    if (!cf_cast_possible(view->stored, dtype))
-        return cf_fail(err, CF_E_DTYPE, "%s cannot be cast to %s", cf_dtype_of(view->stored)->name,
-                       cf_dtype_of(dtype)->name);
-    if (!record_of(m, view->storage, &move.record, err)) return false;
-    if (view->storage->big_endian && cf_dtype_of(view->stored)->swap > 1)
-        move.flags |= CF_MOVE_SWAP;
-    if (view->conj) move.flags |= CF_MOVE_CONJ;
-    if (view->neg) move.flags |= CF_MOVE_NEG;
-    /* from the innermost dimension out, in bytes; each joins the one inside it where it can */
-    int64_t dims[3 * CF_MOST_DIMS], stride = size, to = 0;
+    int64_t inner_first[3 * CF_MOST_DIMS], stride = size, to = 0;
     int n = 0;
+    *move = (cf_b_move){.from = view->offset,
+                        .run = (uint64_t)size,
+                        .dtype = (uint8_t)view->stored,
+                        .cast = (uint8_t)view->stored};
+    if (view->storage->big_endian && cf_dtype_of(view->stored)->swap > 1)
+        move->flags |= CF_MOVE_SWAP;
+    if (view->conj) move->flags |= CF_MOVE_CONJ;
+    if (view->neg) move->flags |= CF_MOVE_NEG;
+    /* from the innermost dimension out, in bytes; each joins the one inside it where it can */
     for (int d = view->ndim - 1; d >= 0; d--) {
         const int64_t count = view->shape[d], from = view->stride[d] * size;
-        to += at[d] * stride;
+        to += (at ? at[d] : 0) * stride;
         if (count > 1) {
-            int64_t *inner = n ? &dims[3 * (n - 1)] : NULL;
-            if (!n && from == (int64_t)move.run && stride == (int64_t)move.run)
-                move.run *= (uint64_t)count;
-            else if (inner && inner[1] * inner[0] == from && inner[2] * inner[0] == stride)
+            int64_t *inner = n ? &inner_first[3 * (n - 1)] : NULL;
+            if (!n && from == (int64_t)move->run && stride == (int64_t)move->run) {
+                move->run *= (uint64_t)count;
+            } else if (inner && inner[1] * inner[0] == from && inner[2] * inner[0] == stride) {
                 inner[0] *= count;
-            else {
-                dims[3 * n] = count;
-                dims[3 * n + 1] = from;
-                dims[3 * n + 2] = stride;
-                n++;
+            } else {
+                const int64_t dim[] = {count, from, stride};
+                memcpy(&inner_first[3 * n++], dim, sizeof dim);
             }
         }
         stride *= shape[d];
     }
-    move.to = (uint64_t)to;
-    move.ndim = (uint8_t)n;
-    for (int i = n - 1; i >= 0; i--) {
-        const uint64_t first = cf_blocker_add(m->b, CF_B_NUMBERS, &dims[3 * i], 3 * sizeof *dims);
-        if (i == n - 1) move.dims = first;
-    }
+    move->to = (uint64_t)to;
+    move->ndim = (uint8_t)n;
+    for (int i = 0; i < n; i++)
+        memcpy(dims + 3 * i, inner_first + 3 * (n - 1 - i), 3 * sizeof *dims);
+}
+
+bool cf_mover_add(cf_mover *m, const cf_view *view, const int64_t *shape, const int64_t *at,
+                  cf_dtype dtype, uint64_t *number, cf_err *err)
+{
+    cf_b_move move;
+    int64_t dims[3 * CF_MOST_DIMS];
+    if (!cf_cast_possible(view->stored, dtype))
+        return cf_fail(err, CF_E_DTYPE, "%s cannot be cast to %s", cf_dtype_of(view->stored)->name,
+                       cf_dtype_of(dtype)->name);
+    cf_move_shape(&move, dims, view, shape, at);
+    move.cast = (uint8_t)dtype;
+    if (!record_of(m, view->storage, &move.record, err)) return false;
+    if (move.ndim)
+        move.dims = cf_blocker_add(m->b, CF_B_NUMBERS, dims, 3u * move.ndim * sizeof *dims);
     *number = cf_blocker_add(m->b, CF_B_MOVES, &move, sizeof move);
     return true;
 }
@@ -190,10 +206,12 @@ bool cf_mover_checks(cf_mover *m, cf_err *err)
                 next += list[i].size;
                 list[chosen++] = list[i]; /* overwrites only what was passed */
             }
-        if (!records[r].has_crc || i == first) continue;
+        /* what an item's checksum is will be known when it is opened */
+        const bool item = records[r].place == CF_IN_ITEM;
+        if ((!records[r].has_crc && !item) || i == first) continue;
         if (next == records[r].size)
             for (uint64_t k = 0; k < chosen; k++) move[list[k].move].flags |= CF_MOVE_CHECKED;
-        else if (records[r].size <= SMALL_RECORD) {
+        else if (records[r].size <= SMALL_RECORD && !item) {
             const uint64_t number = r;
             cf_blocker_add(m->b, CF_B_CHECKS, &number, sizeof number);
         }

@@ -26,6 +26,12 @@ uint32_t cf_mover_file(cf_mover *m, uint32_t file);
 bool cf_mover_add(cf_mover *m, const cf_view *view, const int64_t *shape, const int64_t *at,
                   cf_dtype dtype, uint64_t *number, cf_err *err);
 
+/* The move of a view into the box at `at` (NULL: the first) of a row-major tensor of `shape`,
+ * without its record and the place of its dims: 3 numbers a dimension, room for CF_MOST_DIMS of
+ * them. */
+void cf_move_shape(cf_b_move *move, int64_t *dims, const cf_view *view, const int64_t *shape,
+                   const int64_t *at);
+
 /* qsort's order of moves: by the element they begin at. */
 int cf_move_order(const void *a, const void *b);
 

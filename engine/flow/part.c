@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "item.h"
 #include "num.h"
 #include "shape.h"
 #include "tensor.h"
@@ -27,6 +28,11 @@ void cf_part_free(cf_part *part)
     if (!part) return;
     cf_arena_free(&part->arena);
     free(part);
+}
+
+uint32_t cf_part_file(const cf_part *part)
+{
+    return part->file;
 }
 
 static bool context(const cf_part *part, const char *key, cf_err *err)
@@ -79,6 +85,8 @@ bool cf_part_piece(cf_part *part, const char *key, size_t length, int ndim, cons
     }
     if (shape && !cf_box_inside(view->ndim, shape, at, view->shape, err))
         return context(part, op->key, err);
+    if (view->storage->place == CF_IN_ITEM && view->storage->claim->rank >= 0)
+        op->rank = view->storage->claim->rank;
     op->ndim = view->ndim;
     op->dtype = view->dtype;
     op->shape = shape ? dims(part, shape, ndim) : NULL;
@@ -120,6 +128,8 @@ bool cf_part_value(cf_part *part, const char *key, size_t length, const cf_node 
 {
     cf_op *op = add(part, CF_OP_VALUE, key, length, err);
     if (!op) return false;
+    if (cf_node_is_item(node) && node->storage->claim->rank >= 0)
+        op->rank = node->storage->claim->rank;
     op->hash = cf_node_hash(node);
     op->node = cf_node_copy(&part->arena, node);
     return cf_arena_ok(&part->arena, err);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "item.h"
 #include "json.h"
 #include "safetensors.h"
 #include "torchfile.h"
@@ -212,4 +213,45 @@ void cf_source_unpin(cf_source *source, cf_tree *tree)
         trim(source);
     }
     pthread_mutex_unlock(&source->lock);
+}
+
+static bool take_text(void *ctx, const uint8_t *bytes, size_t size, cf_err *err)
+{
+    cf_text_add(ctx, bytes, size);
+    return cf_text_ok(ctx, err);
+}
+
+static bool read_item(const cf_storage *s, const cf_span *file, cf_arena *arena, cf_node **root,
+                      cf_err *err)
+{
+    cf_reading r = {.tree = arena, .keep = arena, .file = s->file};
+    cf_span slice;
+    if (!cf_span_part(file, s->offset, s->packed, &slice, err)) return false;
+    if (!s->claim->zstd) return cf_item_value(&slice, &r, root, err);
+    cf_text text = {0};
+    bool ok = cf_item_unpack(&slice, MOST_TEXT, take_text, &text, err);
+    const void *bytes = ok ? cf_memdup(arena, text.at, text.size) : NULL;
+    if (ok && !bytes) ok = cf_arena_ok(arena, err);
+    slice = cf_span_of_bytes(bytes, text.size);
+    cf_text_free(&text);
+    return ok && cf_item_value(&slice, &r, root, err);
+}
+
+bool cf_source_value(cf_source *source, const cf_node *node, cf_arena *arena, const cf_node **value,
+                     cf_err *err)
+{
+    *value = node;
+    if (!cf_node_is_item(node)) return true;
+    const cf_storage *s = node->storage;
+    int fd;
+    if (!cf_dir_open(&source->dir, s->file, &fd, err)) return false;
+    const cf_span file = cf_span_of_file(fd, source->dir.files[s->file].size);
+    cf_node *root;
+    const bool ok = read_item(s, &file, arena, &root, err);
+    close(fd);
+    if (ok)
+        *value = root;
+    else
+        cf_err_add_file(err, cf_source_path(source, s->file));
+    return ok;
 }

@@ -45,6 +45,15 @@ void cf_source_close(cf_source *source);
 bool cf_source_pin(cf_source *source, uint32_t file, cf_tree **tree, cf_err *err);
 void cf_source_unpin(cf_source *source, cf_tree *tree);
 
+/* What a value is: itself, or what lies in the item that it stands for, read now. Everything in
+ * arena. */
+bool cf_source_value(cf_source *source, const cf_node *node, cf_arena *arena, const cf_node **value,
+                     cf_err *err);
+static inline bool cf_node_is_item(const cf_node *node)
+{
+    return node->kind == CF_NODE_STORAGE && node->storage->place == CF_IN_ITEM;
+}
+
 static inline const char *cf_source_path(const cf_source *source, uint32_t file)
 {
     return source->dir.files[file].path;

@@ -15,16 +15,22 @@ typedef enum cf_place {
     CF_IN_FILE,   /* `size` bytes at `offset` of file number `file` */
     CF_IN_MEMORY, /* `bytes`: a numpy array inside a pickle */
     CF_IN_MEMBER, /* a compressed zip member of `packed` bytes at `offset`; `size` when decoded */
-    CF_NOWHERE    /* no data: a meta tensor */
+    CF_IN_ITEM, /* an item of `packed` bytes at `offset`, not opened yet: what `claim` says of it */
+    CF_NOWHERE  /* no data: a meta tensor */
 } cf_place;
+
+typedef struct cf_claim cf_claim; /* item.h */
 
 typedef struct cf_storage {
     cf_place place;
     uint32_t file;   /* number of the file in the checkpoint's listing */
     uint64_t offset; /* of the payload's first byte, from the start of the file */
     uint64_t size;   /* bytes of the payload, decoded */
-    uint64_t packed; /* CF_IN_MEMBER: bytes in the file */
-    const uint8_t *bytes;
+    uint64_t packed; /* CF_IN_MEMBER, CF_IN_ITEM: bytes in the file */
+    union {
+        const uint8_t *bytes;  /* CF_IN_MEMORY */
+        const cf_claim *claim; /* CF_IN_ITEM */
+    };
     const char *name; /* "archive/data/17", for messages; "" where there is none */
     uint32_t crc;     /* CRC-32 of the payload, where has_crc */
     uint16_t method;  /* CF_IN_MEMBER: the zip compression method */

@@ -300,6 +300,14 @@ static void push_whole(lua_State *L, cf_row *row)
     cf_push_tensor(L, cf_tensor_of_row(cf_view_arena(L), row, &err), &err);
 }
 
+static void push_row_value(lua_State *L, const cf_catalogue *cat, const cf_node *node)
+{
+    cf_err err;
+    if (node && !cf_source_value(cat->source, node, cf_view_arena(L), &node, &err))
+        cf_raise(L, &err);
+    cf_push_value(L, node, true);
+}
+
 static bool row_field(lua_State *L, const char *key)
 {
     cf_row *row = check_row(L)->row;
@@ -317,7 +325,7 @@ static bool row_field(lua_State *L, const char *key)
     else if (strcmp(key, "view") == 0)
         tensor ? push_whole(L, row) : lua_pushnil(L);
     else if (strcmp(key, "value") == 0)
-        cf_push_value(L, tensor ? NULL : value_of(row), true);
+        push_row_value(L, check_row(L)->cat, tensor ? NULL : value_of(row));
     else
         return false;
     return true;

@@ -4,6 +4,8 @@
 
 #include "bind.h"
 #include "dir.h"
+#include "item.h"
+#include "num.h"
 #include "pattern.h"
 
 static const char DIR_HANDLE[] = "dir";
@@ -79,30 +81,137 @@ static bool stays_inside(const char *path, size_t length)
     return true;
 }
 
-static int dir_file(lua_State *L)
+static uint32_t find_file(lua_State *L, int index)
 {
     const cf_source *source = source_of(L);
     size_t length;
-    const char *path = luaL_checklstring(L, 2, &length);
+    const char *path = luaL_checklstring(L, index, &length);
     uint32_t file;
     if (!stays_inside(path, length))
-        return cf_raise_code(L, CF_E_PATH, "the path '%s' leads out of the checkpoint", path);
+        cf_raise_code(L, CF_E_PATH, "the path '%s' leads out of the checkpoint", path);
     if (!cf_dir_find(&source->dir, path, &file)) {
         cf_err err;
         cf_fail(&err, CF_E_MISSING_FILE, "no such file in the checkpoint");
         cf_err_in_file(&err, path);
+        cf_raise(L, &err);
+    }
+    return file;
+}
+
+static int dir_file(lua_State *L)
+{
+    cf_push_file(L, find_file(L, 2), NULL);
+    return 1;
+}
+
+/* ---- item */
+
+static const char *const item_fields[] = {"dtype", "shape", "name", "rank", "decode", NULL};
+
+/* One transform is known: zstd, as torch's ZStandard extension names it. */
+static bool check_decode(lua_State *L, int index)
+{
+    if (lua_isnil(L, index)) return false;
+    const lua_Integer count = luaL_len(L, index);
+    for (lua_Integer i = 1; i <= count; i++) {
+        lua_geti(L, index, i);
+        const char *name = lua_tostring(L, -1);
+        if (!name || strncmp(name, "stream.zstd/1", 13) != 0)
+            cf_raise_code(L, CF_E_TYPE, "an unknown transform %s",
+                          name ? name : cf_class_of(L, -1));
+        lua_pop(L, 1);
+    }
+    if (count > 1) cf_raise_code(L, CF_E_TYPE, "%d transforms of one item", (int)count);
+    return count == 1;
+}
+
+/* What the table at 5 claims; in the arena that storages of the file being read live in. */
+static cf_claim *check_claim(lua_State *L, cf_arena *arena)
+{
+    int64_t shape[CF_MOST_DIMS];
+    cf_claim claim = {.rank = -1, .name = ""};
+    luaL_checktype(L, 5, LUA_TTABLE);
+    for (lua_pushnil(L); lua_next(L, 5); lua_pop(L, 1)) {
+        const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "[1]";
+        int i = 0;
+        while (item_fields[i] && strcmp(item_fields[i], name) != 0) i++;
+        if (!item_fields[i])
+            luaL_error(L, "an item has no field '%s'%s", name, cf_push_guess(L, name, item_fields));
+    }
+    if (lua_getfield(L, 5, "dtype") != LUA_TNIL) claim.dtype = cf_check_dtype(L, lua_gettop(L));
+    const bool shaped = lua_getfield(L, 5, "shape") != LUA_TNIL;
+    if (shaped != (claim.dtype != CF_NO_DTYPE))
+        luaL_error(L, "an item has dtype and shape, or neither");
+    if (shaped) claim.ndim = (uint8_t)cf_check_shape(L, lua_gettop(L), shape);
+    lua_getfield(L, 5, "name");
+    const char *text = luaL_optstring(L, -1, "");
+    lua_getfield(L, 5, "rank");
+    const lua_Integer rank = luaL_optinteger(L, -1, -1);
+    claim.rank = rank < 0 || rank > INT32_MAX ? -1 : (int32_t)rank;
+    lua_getfield(L, 5, "decode");
+    claim.zstd = check_decode(L, lua_gettop(L));
+    claim.name = cf_strndup(arena, text, strlen(text));
+    claim.shape = cf_memdup(arena, shape, claim.ndim * sizeof *shape);
+    return claim.name && claim.shape ? cf_memdup(arena, &claim, sizeof claim) : NULL;
+}
+
+/* An item as a storage; its tensor is the whole of it, row-major. */
+static int push_item(lua_State *L, cf_source *source, cf_arena *arena, uint32_t file,
+                     lua_Integer offset, lua_Integer length, const cf_claim *claim)
+{
+    cf_storage *s = CF_NEW(arena, cf_storage);
+    cf_err err = {0};
+    if (!claim || !s) {
+        cf_arena_ok(arena, &err);
         return cf_raise(L, &err);
     }
-    cf_push_file(L, file, NULL);
+    *s = (cf_storage){.place = CF_IN_ITEM, .file = file, .name = ""};
+    s->claim = claim;
+    int64_t numel = 0, bytes = 0;
+    const int64_t size = (int64_t)source->dir.files[file].size;
+    if (offset < 0 || length < 0) {
+        cf_fail(&err, CF_E_NUMBER, "an item of %lld bytes at %lld", (long long)length,
+                (long long)offset);
+    } else if (!cf_numel(claim->shape, claim->ndim, &numel) ||
+               !cf_mul(numel, claim->dtype ? cf_dtype_size(claim->dtype) : 1, &bytes)) {
+        cf_fail(&err, CF_E_OVERFLOW, "the sizes of a tensor multiply beyond 63 bits");
+    } else if ((numel || !claim->dtype) && (offset > size || length > size - offset)) {
+        cf_fail_at(&err, CF_E_TRUNCATED, size,
+                   "the file ends at %lld bytes, an item lies at %lld to %lld", (long long)size,
+                   (long long)offset, (long long)offset + length);
+    }
+    if (err.code) {
+        cf_err_add_file(&err, source->dir.files[file].path);
+        if (*claim->name) cf_err_add_member(&err, claim->name);
+        return cf_raise(L, &err);
+    }
+    s->offset = (uint64_t)offset;
+    s->packed = (uint64_t)length;
+    s->size = (uint64_t)bytes;
+    if (!claim->dtype) {
+        cf_node *node = cf_node_new(arena, CF_NODE_STORAGE);
+        if (node) node->storage = s;
+        if (node) cf_push_node(L, node, false);
+    } else {
+        const cf_view *v =
+            cf_view_new(arena, s, claim->dtype, 0, claim->ndim, claim->shape, NULL, &err);
+        if (!v) return cf_raise(L, &err);
+        cf_push_view(L, v);
+    }
+    if (!cf_arena_ok(arena, &err)) return cf_raise(L, &err);
     return 1;
 }
 
 static int dir_item(lua_State *L)
 {
+    cf_source *source = cf_host_of(L)->source;
+    const cf_part *part = cf_host_of(L)->part;
     source_of(L);
-    return cf_raise_code(L, CF_E_LAYOUT,
-                         "dir:item (a tensor inside a slice of a file) is not in "
-                         "this version");
+    if (!part) return luaL_error(L, "dir:item is of use in `read` alone");
+    const uint32_t file = find_file(L, 2);
+    const lua_Integer offset = luaL_checkinteger(L, 3), length = luaL_checkinteger(L, 4);
+    cf_arena *arena = &source->trees[cf_part_file(part)].keep;
+    return push_item(L, source, arena, file, offset, length, check_claim(L, arena));
 }
 
 static int dir_refuse(lua_State *L)

@@ -1,0 +1,251 @@
+#include "records.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dir.h"
+#include "item.h"
+#include "moves.h"
+#include "num.h"
+#include "pool.h"
+#include "zipfile.h"
+
+static const char *path_of(const cf_records *r, const cf_b_record *rec)
+{
+    return cf_block_text(r->block, r->block->sources[rec->source].path);
+}
+
+static bool open_sources(cf_records *r, cf_err *err)
+{
+    const cf_block *b = r->block;
+    for (uint64_t i = 0; i < b->n_sources; i++) {
+        const cf_b_source *s = &b->sources[i];
+        const char *path = cf_block_text(b, s->path);
+        cf_dir_file is;
+        if (!cf_beneath_open(r->x->roots[s->root], path, &r->fds[i], &is, err))
+            return cf_err_in_file(err, path);
+        if (is.size != s->size || is.device != s->device || is.inode != s->inode ||
+            is.mtime_ns != s->mtime_ns) {
+            cf_fail(err, CF_E_IO, "the file changed since it was planned");
+            return cf_err_in_file(err, path);
+        }
+    }
+    return true;
+}
+
+/* ---- scratch -----------------------------------------------------------------------------------
+ */
+
+bool cf_write_all(int fd, const void *bytes, uint64_t size, uint64_t at, cf_err *err)
+{
+    const uint8_t *p = bytes;
+    while (size) {
+        const ssize_t n = pwrite(fd, p, size, (off_t)at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return cf_fail_sys(err, errno, "cannot write");
+        p += n;
+        at += (uint64_t)n;
+        size -= (uint64_t)n;
+    }
+    return true;
+}
+
+/* A stretch of the scratch file for `size` bytes. */
+static bool reserve(cf_records *r, uint64_t size, cf_span *span, cf_err *err)
+{
+    pthread_mutex_lock(&r->lock);
+    const bool ok = r->scratch >= 0 || cf_sink_scratch(r->sink, 0, &r->scratch, err);
+    *span = (cf_span){.fd = r->scratch, .start = r->scratch_end, .size = size};
+    if (ok) r->scratch_end += size;
+    pthread_mutex_unlock(&r->lock);
+    return ok;
+}
+
+typedef struct writing {
+    const cf_span *span;
+    uint64_t size; /* written so far */
+} writing;
+
+static bool take_piece(void *ctx, const uint8_t *bytes, size_t size, cf_err *err)
+{
+    writing *w = ctx;
+    if (size > w->span->size - w->size)
+        return cf_fail(err, CF_E_STORAGE_SIZE, "decodes to more than was said");
+    if (!cf_write_all(w->span->fd, bytes, size, w->span->start + w->size, err)) return false;
+    w->size += size;
+    return true;
+}
+
+static bool decode_member(cf_records *r, const cf_span *archive, const char *name, uint64_t size,
+                          cf_span *span, cf_err *err)
+{
+    writing w = {.span = span};
+    return reserve(r, size, span, err) && cf_zip_decode(archive, name, size, take_piece, &w, err);
+}
+
+/* ---- items -------------------------------------------------------------------------------------
+ */
+
+/* A view brought into row-major order. */
+static bool normalise(cf_records *r, const cf_span *storage, const cf_view *v, cf_span *span,
+                      cf_err *err)
+{
+    const uint64_t bytes = (uint64_t)(v->numel * cf_dtype_size(v->stored));
+    cf_b_move move;
+    int64_t dims[3 * CF_MOST_DIMS];
+    cf_move_shape(&move, dims, v, v->shape, NULL);
+    const cf_b_record record = {.size = storage->size, .place = CF_IN_MEMORY};
+    const cf_block one = {
+        .moves = &move, .n_moves = 1, .records = &record, .n_records = 1, .numbers = dims};
+    cf_span in = *storage;
+    const cf_bytes where = {.block = &one, .records = &in};
+    cf_gather g;
+    uint8_t *buffer = malloc(CF_TILE);
+    bool ok = buffer ? true : cf_fail(err, CF_E_MEMORY, "out of memory");
+    ok = ok && cf_gather_start(&g, &where, err);
+    if (ok) {
+        ok = reserve(r, bytes, span, err);
+        for (uint64_t at = 0; ok && at < bytes; at += CF_TILE) {
+            const uint64_t end = at + CF_TILE < bytes ? at + CF_TILE : bytes;
+            uint32_t crc;
+            bool known;
+            ok = cf_gather_fill(&g, 0, 1, at, end, buffer, &crc, &known, err) &&
+                 cf_write_all(span->fd, buffer, end - at, span->start + at, err);
+        }
+        cf_gather_end(&g);
+    }
+    free(buffer);
+    return ok;
+}
+
+/* The slice of an item, unpacked if it is packed. */
+static bool slice_of(cf_records *r, const cf_b_record *rec, cf_span *slice, cf_err *err)
+{
+    enum { CONTAINER = 1 << 20 }; /* what a container may add to its tensor */
+    const cf_span file = cf_span_of_file(r->fds[rec->source], r->block->sources[rec->source].size);
+    if (!cf_span_part(&file, rec->offset, rec->packed, slice, err)) return false;
+    if (!rec->method) return true;
+    cf_span room;
+    if (!reserve(r, rec->size + CONTAINER, &room, err)) return false;
+    writing w = {.span = &room};
+    const cf_span packed = *slice;
+    if (!cf_item_unpack(&packed, room.size, take_piece, &w, err)) return false;
+    room.size = w.size;
+    *slice = room;
+    return true;
+}
+
+static bool locate_item(cf_records *r, uint64_t number, cf_arena *tree, cf_arena *keep, cf_err *err)
+{
+    const cf_b_record *rec = &r->block->records[number];
+    const cf_claim claim = {.dtype = (cf_dtype)rec->dtype,
+                            .ndim = rec->ndim,
+                            .shape = r->block->numbers + rec->dims,
+                            .name = cf_block_text(r->block, rec->name)};
+    cf_reading reading = {.tree = tree, .keep = keep};
+    const cf_view *v;
+    cf_span slice, *span = &r->bytes.records[number];
+    if (!slice_of(r, rec, &slice, err) || !cf_item_tensor(&slice, &claim, &reading, &v, err))
+        return false;
+    const cf_storage *s = v->storage;
+    if (v->numel == 0) return true;
+    cf_span storage = {.fd = slice.fd, .start = s->offset, .size = s->size};
+    if (s->place == CF_IN_MEMORY)
+        storage = cf_span_of_bytes(s->bytes, s->size);
+    else if (s->place == CF_NOWHERE)
+        return cf_fail(err, CF_E_STORAGE_MISSING, "the item holds no data");
+    else if (s->place == CF_IN_MEMBER && !decode_member(r, &slice, s->name, s->size, &storage, err))
+        return false;
+    const bool plain = cf_view_dense(v) && !s->big_endian && !v->conj && !v->neg;
+    if (!plain || storage.fd < 0) return normalise(r, &storage, v, span, err);
+    if (s->has_crc && s->place == CF_IN_FILE && s->size == rec->size) {
+        r->crc[number] = s->crc;
+        r->has_crc[number] = true;
+    }
+    return cf_span_part(&storage, v->offset, rec->size, span, err);
+}
+
+static bool open_item(void *ctx, uint64_t number, int thread, cf_err *err)
+{
+    cf_records *r = ctx;
+    const cf_b_record *rec = &r->block->records[number];
+    (void)thread;
+    if (rec->place != CF_IN_ITEM) return true;
+    if (r->x->stop && *r->x->stop)
+        return cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)*r->x->stop);
+    cf_arena tree, keep;
+    cf_arena_init(&tree, (64u << 20));
+    cf_arena_init(&keep, (64u << 20));
+    const bool ok = locate_item(r, number, &tree, &keep, err);
+    cf_arena_free(&tree);
+    cf_arena_free(&keep);
+    if (ok) return true;
+    /* what is inside the container, then what the item is of, then where it lies */
+    cf_text member = {0};
+    cf_text_printf(&member, "%s%s%s", cf_block_text(r->block, rec->name),
+                   err->member[0] ? ": " : "", err->member);
+    err->member[0] = '\0';
+    cf_err_add_member(err, member.at);
+    cf_text_free(&member);
+    if (err->offset < 0) err->offset = (int64_t)rec->offset;
+    return cf_err_in_file(err, path_of(r, rec));
+}
+
+/* ---- all ---------------------------------------------------------------------------------------
+ */
+
+static bool locate(cf_records *r, cf_err *err)
+{
+    const cf_block *b = r->block;
+    for (uint64_t i = 0; i < b->n_records; i++) {
+        const cf_b_record *rec = &b->records[i];
+        cf_span *span = &r->bytes.records[i];
+        r->has_crc[i] = rec->has_crc;
+        r->crc[i] = rec->crc;
+        if (rec->place == CF_IN_MEMORY) {
+            *span = cf_span_of_bytes(b->bytes + rec->bytes.at, rec->size);
+        } else if (rec->place == CF_IN_FILE) {
+            *span = (cf_span){.fd = r->fds[rec->source], .start = rec->offset, .size = rec->size};
+        } else if (rec->place == CF_IN_MEMBER) {
+            const cf_span archive =
+                cf_span_of_file(r->fds[rec->source], b->sources[rec->source].size);
+            const char *name = cf_block_text(b, rec->name);
+            if (!decode_member(r, &archive, name, rec->size, span, err)) {
+                cf_err_in_member(err, name);
+                return cf_err_in_file(err, path_of(r, rec));
+            }
+        }
+    }
+    return cf_pool_run(r->x->threads, b->n_records, open_item, r, err);
+}
+
+static int *new_fds(cf_arena *arena, uint64_t count)
+{
+    int *fds = CF_NEWS(arena, int, count + 1);
+    for (uint64_t i = 0; fds && i < count; i++) fds[i] = -1;
+    return fds;
+}
+
+bool cf_records_open(cf_records *r, const cf_execution *x, cf_sink *sink, cf_err *err)
+{
+    *r = (cf_records){.x = x, .block = x->block, .sink = sink, .scratch = -1};
+    cf_arena_init(&r->arena, 0);
+    pthread_mutex_init(&r->lock, NULL);
+    r->bytes.block = x->block;
+    r->bytes.records = CF_NEWS(&r->arena, cf_span, x->block->n_records + 1);
+    r->crc = CF_NEWS(&r->arena, uint32_t, x->block->n_records + 1);
+    r->has_crc = CF_NEWS(&r->arena, bool, x->block->n_records + 1);
+    r->fds = new_fds(&r->arena, x->block->n_sources);
+    return cf_arena_ok(&r->arena, err) && open_sources(r, err) && locate(r, err);
+}
+
+void cf_records_close(cf_records *r)
+{
+    for (uint64_t i = 0; r->fds && i < r->block->n_sources; i++)
+        if (r->fds[i] >= 0) close(r->fds[i]);
+    if (r->scratch >= 0) close(r->scratch);
+    pthread_mutex_destroy(&r->lock);
+    cf_arena_free(&r->arena);
+}

@@ -1,0 +1,35 @@
+/* Where the bytes of a block's records are: sources opened and held against the plan, compressed
+ * members decoded, items opened and held against what was claimed of them.
+ *
+ * A record that lies as it is in a file is read there. What does not (compressed, transposed,
+ * big-endian) is brought into row-major order in a file without a name beside OUT, once. */
+#ifndef CF_RECORDS_H
+#define CF_RECORDS_H
+
+#include <pthread.h>
+
+#include "execute.h"
+#include "gather.h"
+
+typedef struct cf_records {
+    const cf_execution *x;
+    const cf_block *block;
+    cf_sink *sink;
+    cf_arena arena;
+    cf_bytes bytes;
+    uint32_t *crc; /* by number of the record, where has_crc */
+    bool *has_crc;
+    int *fds; /* of sources */
+    pthread_mutex_t lock;
+    int scratch; /* -1 until needed */
+    uint64_t scratch_end;
+} cf_records;
+
+/* cf_records_close after it, also when it failed. Errors name file and member. */
+bool cf_records_open(cf_records *r, const cf_execution *x, cf_sink *sink, cf_err *err);
+void cf_records_close(cf_records *r);
+
+/* All of it to a file; E_SPACE, E_IO. */
+bool cf_write_all(int fd, const void *bytes, uint64_t size, uint64_t at, cf_err *err);
+
+#endif
