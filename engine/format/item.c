@@ -14,10 +14,7 @@ static bool open_root(const cf_span *slice, cf_reading *r, cf_node **root, bool 
     if (!cf_span_read(slice, 0, head, n, err)) return false;
     *blob = n > 8 && head[8] == '{' && memcmp(head, "PK", 2) != 0;
     if (*blob) return cf_safetensors_read(slice, r, root, &meta, err);
-    if (n >= 2 && head[0] == 0x80) {
-        if (cf_torch_legacy_magic(head, n)) return cf_torch_legacy_read(slice, r, root, err);
-        return cf_pickle_file_read(slice, r, root, err);
-    }
+    if (cf_torch_legacy_magic(head, n)) return cf_torch_legacy_read(slice, r, root, err);
     return cf_torch_zip_read(slice, r, root, err);
 }
 

@@ -155,6 +155,7 @@ typedef struct cf_file_handle {
 /* captures may be NULL. Raises E_NUMBER for a rank beyond 31 bits. */
 void cf_push_file(lua_State *L, uint32_t file, const cf_captures *captures);
 const cf_file_handle *cf_check_file(lua_State *L, int index);
+const cf_node *cf_file_root(lua_State *L, const cf_file_handle *file); /* raises what is wrong */
 
 /* A handle of any node, and what Lua sees of one: numbers, strings, booleans, nil, views, dtypes
  * as text, else a handle. `lasting`: it is not of a tree that goes with this call. */
@@ -168,7 +169,6 @@ const char *cf_class_of(lua_State *L, int index);
 int cf_node_next(lua_State *L); /* next(node, key) */
 int cf_class_function(lua_State *L);
 int cf_numel_function(lua_State *L);
-int cf_json_module(lua_State *L); /* pushes the table */
 
 /* A shape, offsets or the like: a list or node of integers. Returns how many. */
 int cf_check_shape(lua_State *L, int index, int64_t sizes[CF_MOST_DIMS]);
@@ -190,6 +190,7 @@ const cf_view *cf_leaf_view(lua_State *L, int index);
 void cf_push_sizes(lua_State *L, int count, const int64_t *sizes); /* a fresh list */
 
 int cf_file_walk(lua_State *L);
+int cf_json_module(lua_State *L); /* pushes the table of ckptflow.json */
 
 typedef struct cf_selection {
     cf_catalogue *cat;

@@ -155,6 +155,17 @@ static cf_claim *check_claim(lua_State *L, cf_arena *arena)
     return claim.name && claim.shape ? cf_memdup(arena, &claim, sizeof claim) : NULL;
 }
 
+/* A number that the metadata gives: what is none is bad data, not a fault of the script. */
+static lua_Integer check_place(lua_State *L, int index, const char *what)
+{
+    int whole;
+    const lua_Integer number = lua_tointegerx(L, index, &whole);
+    if (whole && lua_type(L, index) == LUA_TNUMBER) return number;
+    if (lua_isnoneornil(L, index)) return luaL_error(L, "an item has %s", what);
+    return cf_raise_code(L, CF_E_NUMBER, "the %s of an item is %s, no number of 63 bits", what,
+                         lua_isstring(L, index) ? lua_tostring(L, index) : cf_class_of(L, index));
+}
+
 /* An item as a storage; its tensor is the whole of it, row-major. */
 static int push_item(lua_State *L, cf_source *source, cf_arena *arena, uint32_t file,
                      lua_Integer offset, lua_Integer length, const cf_claim *claim)
@@ -180,6 +191,9 @@ static int push_item(lua_State *L, cf_source *source, cf_arena *arena, uint32_t 
                    "the file ends at %lld bytes, an item lies at %lld to %lld", (long long)size,
                    (long long)offset, (long long)offset + length);
     }
+    if (!err.code && claim->dtype && !claim->zstd && bytes > length)
+        cf_fail(&err, CF_E_STORAGE_SIZE, "a tensor of %lld bytes in an item of %lld",
+                (long long)bytes, (long long)length);
     if (err.code) {
         cf_err_add_file(&err, source->dir.files[file].path);
         if (*claim->name) cf_err_add_member(&err, claim->name);
@@ -209,7 +223,7 @@ static int dir_item(lua_State *L)
     source_of(L);
     if (!part) return luaL_error(L, "dir:item is of use in `read` alone");
     const uint32_t file = find_file(L, 2);
-    const lua_Integer offset = luaL_checkinteger(L, 3), length = luaL_checkinteger(L, 4);
+    const lua_Integer offset = check_place(L, 3, "offset"), length = check_place(L, 4, "length");
     cf_arena *arena = &source->trees[cf_part_file(part)].keep;
     return push_item(L, source, arena, file, offset, length, check_claim(L, arena));
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "bind.h"
-#include "json.h"
 #include "num.h"
 
 enum { SHOWN = 4096, MOST_NESTED = 32 };
@@ -274,7 +273,7 @@ void cf_bind_node(lua_State *L)
     cf_handle_register(L, &handle);
 }
 
-/* ---- class, numel, shapes, json */
+/* ---- class, numel, shapes */
 
 const char *cf_class_of(lua_State *L, int index)
 {
@@ -336,27 +335,5 @@ int cf_numel_function(lua_State *L)
     if (!cf_numel(sizes, ndim, &numel))
         return cf_raise_code(L, CF_E_OVERFLOW, "a shape's product is no number of elements");
     lua_pushinteger(L, numel);
-    return 1;
-}
-
-static int json_decode(lua_State *L)
-{
-    size_t size;
-    const char *text = luaL_checklstring(L, 1, &size);
-    cf_arena *arena = &cf_host_of(L)->arena;
-    /* nodes may point into the text, which Lua may free */
-    const char *copy = cf_strndup(arena, text, size);
-    cf_node *root;
-    cf_err err;
-    if (!copy) made_in(L, NULL);
-    if (!cf_json_read(copy, size, arena, &root, &err)) return cf_raise(L, &err);
-    cf_push_value(L, root, false);
-    return 1;
-}
-
-int cf_json_module(lua_State *L)
-{
-    static const luaL_Reg functions[] = {{"decode", json_decode}, {NULL, NULL}};
-    luaL_newlib(L, functions);
     return 1;
 }

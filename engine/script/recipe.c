@@ -13,13 +13,6 @@ static const char POLICY[] = "policy";
 static const char *const type_names[] = {"string", "number",     "boolean",
                                          "policy", "checkpoint", NULL};
 
-/* What the host itself has, CLI.md: a recipe cannot mean something else by it. */
-static const char *const host_options[] = {
-    "format",  "plugin",     "max_mem", "io",         "fsync",     "verify", "include",
-    "exclude", "rename",     "dtype",   "keep_dtype", "replicas",  "values", "only_rank",
-    "rank",    "mesh",       "salvage", "inert",      "overwrite", "json",   "progress",
-    "color",   "no_confine", "help",    NULL};
-
 static int find_name(const char *const *names, const char *name)
 {
     for (int i = 0; names[i]; i++)
@@ -106,9 +99,6 @@ static int learn_job(lua_State *L)
         if (!option) return 0;
         *option = (cf_option){.name = keep(L, recipe, -2)};
         if (!option->name) return 0;
-        if (find_name(host_options, option->name) >= 0)
-            return luaL_error(L, "the option '%s' is ckptflow's own: choose another name",
-                              option->name);
         if (lua_istable(L, -1)) {
             long_option(L, recipe, option);
         } else {

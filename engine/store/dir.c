@@ -87,8 +87,11 @@ static bool list_folder(walk *w, int folder, char *path, size_t length, int leve
             continue;
         }
         struct stat to;
-        if (S_ISLNK(st.st_mode) && fstatat(folder, name, &to, 0) == 0) st = to;
-        /* still a link: it dangles, and says so when it is opened */
+        /* a link that dangles or leads to what is no file stays one, and says so when it is opened
+         */
+        if (S_ISLNK(st.st_mode) && fstatat(folder, name, &to, 0) == 0 &&
+            (S_ISREG(to.st_mode) || S_ISDIR(to.st_mode)))
+            st = to;
         if (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) ok = add(w, path, &st);
     }
     closedir(entries);
