@@ -187,7 +187,7 @@ static int push_item(lua_State *L, cf_source *source, cf_arena *arena, uint32_t 
                !cf_mul(numel, claim->dtype ? cf_dtype_size(claim->dtype) : 1, &bytes)) {
         cf_fail(&err, CF_E_OVERFLOW, "the sizes of a tensor multiply beyond 63 bits");
     } else if ((numel || !claim->dtype) && (offset > size || length > size - offset)) {
-        cf_fail_at(&err, CF_E_TRUNCATED, size,
+        cf_fail_at(&err, CF_E_BOUNDS, size,
                    "the file ends at %lld bytes, an item lies at %lld to %lld", (long long)size,
                    (long long)offset, (long long)offset + length);
     }
