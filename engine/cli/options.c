@@ -26,6 +26,9 @@ static const host_option OPTIONS[] = {
     {"json", 0, FLAG, AT(json), NULL, "JSON on stdout, errors as JSON on stderr"},
     {"format", 0, TEXT, AT(format), "NAME", "the format plugin to use"},
     {"plugin", 0, LIST, AT(plugins), "FILE", "a plugin file; may be given several times"},
+    {"include", 0, LIST, AT(include), "GLOB", "only keys that fit; several: any of them"},
+    {"exclude", 0, LIST, AT(exclude), "GLOB", "no keys that fit"},
+    {"rename", 0, LIST, AT(rename), "OLD=NEW", "other keys; one * is carried from OLD to NEW"},
     {"replicas", 0, REPLICAS, AT(replicas), "auto|compare|trust", "how copies are compared"},
     {"values", 0, VALUES, AT(values), "rank0|per-rank|strict", "values that differ between ranks"},
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
@@ -40,9 +43,6 @@ static const host_option OPTIONS[] = {
     {"max-mem", 0, LATER, 0, "SIZE", NULL},
     {"io", 0, LATER, 0, "MODE", NULL},
     {"verify", 0, LATER_FLAG, 0, NULL, NULL},
-    {"include", 0, LATER, 0, "GLOB", NULL},
-    {"exclude", 0, LATER, 0, "GLOB", NULL},
-    {"rename", 0, LATER, 0, "OLD=NEW", NULL},
     {"dtype", 0, LATER, 0, "T", NULL},
     {"keep-dtype", 0, LATER, 0, "GLOB", NULL},
     {"only-rank", 0, LATER, 0, "N", NULL},
@@ -121,11 +121,12 @@ static bool set(cf_options *o, const host_option *h, const char *value, cf_err *
     case FLAG: *(bool *)field = true; return true;
     case TEXT: *(const char **)(void *)field = value; return true;
     case LIST: {
-        const char **list = cf_alloc(&o->arena, ((size_t)o->n_plugins + 1) * sizeof *list);
+        cf_words *words = (void *)field;
+        const char **list = cf_alloc(&o->arena, ((size_t)words->count + 1) * sizeof *list);
         if (!list) return cf_arena_ok(&o->arena, err);
-        if (o->n_plugins) memcpy(list, o->plugins, (size_t)o->n_plugins * sizeof *list);
-        list[o->n_plugins++] = value;
-        o->plugins = list;
+        if (words->count) memcpy(list, words->list, (size_t)words->count * sizeof *list);
+        list[words->count++] = value;
+        words->list = list;
         return true;
     }
     case COUNT: {

@@ -14,6 +14,12 @@ typedef enum cf_show {
     CF_SHOW_NONE
 } cf_show;
 
+/* What an option gave that may be given several times. */
+typedef struct cf_words {
+    const char *const *list;
+    int count;
+} cf_words;
+
 typedef struct cf_options {
     const char *verb;
     const char *recipe;        /* of run and plan */
@@ -23,8 +29,7 @@ typedef struct cf_options {
     int threads;
     bool overwrite, json, fsync, inert, quiet, verbose, help, pieces;
     const char *format, *print;
-    const char *const *plugins;
-    int n_plugins;
+    cf_words plugins, include, exclude, rename;
     cf_replicas replicas;
     cf_values values;
     cf_show progress;

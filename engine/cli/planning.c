@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "filter.h"
 #include "layout.h"
 #include "print.h"
 #include "verbs.h"
@@ -88,10 +89,17 @@ bool cf_options_decode(const cf_reply *reply, cf_arena *arena, cf_option **optio
 bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
                     cf_err *err)
 {
+    const cf_filter filter = {.include = o->include.list,
+                              .n_include = o->include.count,
+                              .exclude = o->exclude.list,
+                              .n_exclude = o->exclude.count,
+                              .rename = o->rename.list,
+                              .n_rename = o->rename.count};
     if (!cf_source_open(source, o->inputs, o->n_inputs, o->inert, err)) return false;
     cf_catalogue_init(cat, source);
     cat->values = o->values;
-    return cf_host_read(scripts, source, o->format, o->threads, cat, err);
+    return cf_host_read(scripts, source, o->format, o->threads, cat, err) &&
+           cf_catalogue_filter(cat, &filter, err);
 }
 
 static cf_ref text_of(cf_blocker *b, const char *text)
@@ -108,7 +116,7 @@ bool cf_job_plan(const void *ctx, cf_text *out, cf_err *err)
     cf_recipe recipe;
     cf_plan plan;
     cf_blocker b = {0};
-    if (!cf_scripts_find(&scripts, o->plugins, o->n_plugins, err) ||
+    if (!cf_scripts_find(&scripts, o->plugins.list, o->plugins.count, err) ||
         !cf_recipe_load(&recipe, &scripts, o->recipe, err) ||
         !cf_read_inputs(o, &scripts, &source, &cat, err))
         return false;

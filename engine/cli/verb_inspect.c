@@ -226,7 +226,7 @@ bool cf_job_inspect(const void *ctx, cf_text *out, cf_err *err)
     cf_scripts scripts;
     cf_source source;
     cf_catalogue cat;
-    if (!cf_scripts_find(&scripts, o->plugins, o->n_plugins, err) ||
+    if (!cf_scripts_find(&scripts, o->plugins.list, o->plugins.count, err) ||
         !cf_read_inputs(&one, &scripts, &source, &cat, err))
         return false;
     cf_row **rows = CF_NEWS(&cat.arena, cf_row *, cat.count + 1);

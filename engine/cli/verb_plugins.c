@@ -61,7 +61,7 @@ bool cf_job_plugins(const void *ctx, cf_text *out, cf_err *err)
 {
     const cf_options *o = ctx;
     cf_scripts scripts;
-    if (!cf_scripts_find(&scripts, o->plugins, o->n_plugins, err)) return false;
+    if (!cf_scripts_find(&scripts, o->plugins.list, o->plugins.count, err)) return false;
     cf_text_add(out, scripts.notes.at, scripts.notes.size);
     cf_text_add(out, "", 1);
     if (o->print) return print_one(&scripts, o->print, out, err);

@@ -30,7 +30,7 @@ bool cf_job_plugins(const void *options, cf_text *out, cf_err *err);
 /* Runs such a job and prints: notes on stderr, the result on stdout. */
 bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err);
 
-/* A checkpoint read: source and catalogue, made by the jobs. */
+/* A checkpoint read and filtered: source and catalogue, made by the jobs. */
 bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
                     cf_err *err);
 

@@ -8,17 +8,12 @@
 #include "view.h"
 
 static const size_t SIZE[CF_B_SECTIONS] = {
-    [CF_B_SOURCES] = sizeof(cf_b_source),
-    [CF_B_RECORDS] = sizeof(cf_b_record),
-    [CF_B_FILES] = sizeof(cf_b_file),
-    [CF_B_CHUNKS] = sizeof(cf_b_chunk),
-    [CF_B_TENSORS] = sizeof(cf_b_tensor),
-    [CF_B_TERMS] = sizeof(cf_b_term),
-    [CF_B_MOVES] = sizeof(cf_b_move),
-    [CF_B_COMPARES] = sizeof(cf_b_compare),
-    [CF_B_CHECKS] = sizeof(uint64_t),
-    [CF_B_NUMBERS] = sizeof(int64_t),
-    [CF_B_BYTES] = 1,
+    [CF_B_SOURCES] = sizeof(cf_b_source),   [CF_B_RECORDS] = sizeof(cf_b_record),
+    [CF_B_FILES] = sizeof(cf_b_file),       [CF_B_CHUNKS] = sizeof(cf_b_chunk),
+    [CF_B_TENSORS] = sizeof(cf_b_tensor),   [CF_B_VALUES] = sizeof(cf_b_value),
+    [CF_B_TERMS] = sizeof(cf_b_term),       [CF_B_MOVES] = sizeof(cf_b_move),
+    [CF_B_COMPARES] = sizeof(cf_b_compare), [CF_B_CHECKS] = sizeof(uint64_t),
+    [CF_B_NUMBERS] = sizeof(int64_t),       [CF_B_BYTES] = 1,
 };
 
 static const char MAGIC[8] = "CKPTPLAN";
@@ -247,9 +242,15 @@ static bool check_rest(const cf_block *b, cf_err *err)
     for (uint64_t i = 0; i < b->n_tensors; i++) {
         const cf_b_tensor *t = &b->tensors[i];
         if (!text_ok(b, t->key) || !text_ok(b, t->name) || !text_ok(b, t->role) ||
-            t->chunk >= b->n_chunks || t->dtype >= CF_DTYPES || t->ndim > CF_MOST_DIMS + 1 ||
-            !range_ok(t->dims, t->ndim, b->n_numbers))
+            !text_ok(b, t->role_name) || t->chunk >= b->n_chunks || t->dtype >= CF_DTYPES ||
+            t->ndim > CF_MOST_DIMS + 1 || !range_ok(t->dims, t->ndim, b->n_numbers))
             return bad(err, "a tensor");
+    }
+    for (uint64_t i = 0; i < b->n_values; i++) {
+        const cf_b_value *v = &b->values[i];
+        if (!text_ok(b, v->key) || !text_ok(b, v->name) || !text_ok(b, v->role) ||
+            !text_ok(b, v->role_name) || v->file >= b->n_files || (i && v->file < v[-1].file))
+            return bad(err, "a value");
     }
     for (uint64_t i = 0; i < b->n_compares; i++) {
         const cf_b_compare *c = &b->compares[i];
@@ -286,6 +287,7 @@ bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots,
     SECTION(files, CF_B_FILES);
     SECTION(chunks, CF_B_CHUNKS);
     SECTION(tensors, CF_B_TENSORS);
+    SECTION(values, CF_B_VALUES);
     SECTION(terms, CF_B_TERMS);
     SECTION(moves, CF_B_MOVES);
     SECTION(compares, CF_B_COMPARES);

@@ -94,11 +94,18 @@ typedef struct cf_b_file {
 } cf_b_file;
 
 typedef struct cf_b_tensor {
-    cf_ref key, name, role;
+    cf_ref key, name, role; /* of the checkpoint, in the file, of the checkpoint */
+    cf_ref role_name;
     uint64_t chunk;
     uint64_t dims; /* first number of its shape in CF_B_NUMBERS */
     uint8_t dtype, ndim, compared, unused[5];
 } cf_b_tensor;
+
+/* A value of a JSON file; the file's bytes are known already. In the order of the files. */
+typedef struct cf_b_value {
+    cf_ref key, name, role, role_name;
+    uint64_t file;
+} cf_b_value;
 
 /* Two copies of one piece that must agree. */
 typedef struct cf_b_compare {
@@ -115,6 +122,7 @@ typedef enum cf_section {
     CF_B_FILES,
     CF_B_CHUNKS,
     CF_B_TENSORS,
+    CF_B_VALUES,
     CF_B_TERMS,
     CF_B_MOVES,
     CF_B_COMPARES,
@@ -149,14 +157,15 @@ typedef struct cf_block {
     const cf_b_file *files;
     const cf_b_chunk *chunks;
     const cf_b_tensor *tensors;
+    const cf_b_value *values;
     const cf_b_term *terms;
     const cf_b_move *moves;
     const cf_b_compare *compares;
     const uint64_t *checks;
     const int64_t *numbers;
     const char *bytes;
-    uint64_t n_sources, n_records, n_files, n_chunks, n_tensors, n_terms, n_moves, n_compares,
-        n_checks, n_numbers, n_bytes;
+    uint64_t n_sources, n_records, n_files, n_chunks, n_tensors, n_values, n_terms, n_moves,
+        n_compares, n_checks, n_numbers, n_bytes;
 } cf_block;
 
 /* Checks all of it; n_roots is how many CKPTs the command line named. E_INTERNAL for a block that

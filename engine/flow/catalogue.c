@@ -365,6 +365,9 @@ static bool check_cover(cf_catalogue *cat, cf_row *row, cf_arena *scratch, cf_er
     for (size_t i = 0; boxes && i < row->n_pieces; i++) {
         cf_piece *p = &row->pieces[i];
         p->replica_of = (uint32_t)i;
+        /* again: the shape may have come after the piece */
+        if (!cf_box_inside(row->ndim, row->shape, p->at, p->view->shape, err))
+            return cf_err_in_file(err, cf_source_path(cat->source, p->file));
         if (p->view->numel == 0 && row->numel) continue;
         char *key = cf_alloc(scratch, 2 * dims + 1);
         if (!key) break;

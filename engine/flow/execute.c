@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libdeflate.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +34,20 @@ typedef struct run {
     cf_stretches *written; /* by thread: CRCs of chunks */
 } run;
 
+void cf_replica_conflict(cf_err *err, int32_t a, const char *in_a, int32_t b, const char *in_b)
+{
+    if (a < 0 || b < 0) {
+        cf_err_set(err, CF_E_META_CONFLICT, "%s and %s both hold it, with different bytes", in_a,
+                   in_b);
+        cf_err_set_hint(err,
+                        "if these are shards: a format plugin says how they join, see --format");
+    } else {
+        cf_err_set(err, CF_E_META_CONFLICT, "rank %d (%s) and rank %d (%s) hold different bytes", a,
+                   in_a, b, in_b);
+        cf_err_set_hint(err, "--replicas trust takes rank %d's", a);
+    }
+}
+
 /* ---- before the first byte ---------------------------------------------------------------------
  */
 
@@ -60,12 +75,13 @@ static bool compare_piece(run *r, const cf_b_compare *c, uint64_t at, uint64_t s
         while (left[k] == right[k]) k++;
         const cf_b_move *a = &r->block->moves[c->left], *b = &r->block->moves[c->right];
         const cf_b_record *ra = &r->block->records[a->record], *rb = &r->block->records[b->record];
-        cf_fail(err, CF_E_META_CONFLICT,
-                "rank %d (%s) and rank %d (%s) hold different bytes, first in element %llu",
-                c->left_rank, cf_block_text(r->block, r->block->sources[ra->source].path),
-                c->right_rank, cf_block_text(r->block, r->block->sources[rb->source].path),
-                (unsigned long long)((from + k) / (uint64_t)cf_dtype_size((cf_dtype)a->dtype)));
-        return cf_err_hint(err, "--replicas trust takes rank %d's", c->left_rank);
+        cf_replica_conflict(
+            err, c->left_rank, cf_block_text(r->block, r->block->sources[ra->source].path),
+            c->right_rank, cf_block_text(r->block, r->block->sources[rb->source].path));
+        const size_t n = strlen(err->message);
+        snprintf(err->message + n, sizeof err->message - n, ", first in element %llu",
+                 (unsigned long long)((from + k) / (uint64_t)cf_dtype_size((cf_dtype)a->dtype)));
+        return false;
     }
     return true;
 }

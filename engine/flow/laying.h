@@ -49,6 +49,9 @@ bool cf_lay_view(cf_layout *l, cf_items *items, const char *name, const cf_view 
 bool cf_lay_safetensors(cf_layout *l, const char *path, cf_items *items,
                         const cf_write_options *options, cf_err *err);
 
+/* ---- layout_names.c: when all is laid out */
+bool cf_lay_names(cf_layout *l, cf_err *err);
+
 /* ---- layout_values.c */
 /* The JSON file of a write; the tensors inside its values go to the safetensors file of the same
  * name, with those that have a key of their own. */

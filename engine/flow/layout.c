@@ -90,7 +90,7 @@ static bool lay_out(cf_layout *l, cf_err *err)
         if (plan->writes[i].writer == CF_WRITE_SAFETENSORS && !l->written[i] &&
             !add_entries(l, &plan->writes[i], err))
             return false;
-    return add_copies(l, err) && cf_mover_checks(&l->mover, err);
+    return add_copies(l, err) && cf_mover_checks(&l->mover, err) && cf_lay_names(l, err);
 }
 
 bool cf_plan_layout(cf_plan *plan, cf_blocker *b, cf_err *err)

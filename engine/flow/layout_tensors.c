@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "execute.h"
 #include "laying.h"
 #include "num.h"
 #include "pattern.h"
@@ -53,16 +54,16 @@ static bool add_replica(cf_layout *l, const cf_row *row, const cf_piece *kept, c
 {
     enum { WHOLE = 1 << 20 };
     const cf_view *a = kept->view, *c = copy->view;
-    if (l->plan->replicas == CF_REPLICAS_TRUST || a->numel == 0) return true;
+    /* without ranks nobody knows that these are copies: they must be equal */
+    const bool ranked = kept->rank >= 0 && copy->rank >= 0;
+    if ((l->plan->replicas == CF_REPLICAS_TRUST && ranked) || a->numel == 0) return true;
     const int64_t size = a->numel * cf_dtype_size(a->stored);
     const alike stored = l->plan->replicas == CF_REPLICAS_AUTO ? compare_stored(a, c) : NOT_KNOWN;
     *compared = true;
     if (stored == ALIKE) return true;
     if (stored == DIFFERENT) {
-        cf_fail(err, CF_E_META_CONFLICT, "rank %d (%s) and rank %d (%s) hold different bytes",
-                kept->rank, cf_source_path(l->plan->cat->source, kept->file), copy->rank,
-                cf_source_path(l->plan->cat->source, copy->file));
-        cf_err_hint(err, "--replicas trust takes rank %d's", kept->rank);
+        cf_replica_conflict(err, kept->rank, cf_source_path(l->plan->cat->source, kept->file),
+                            copy->rank, cf_source_path(l->plan->cat->source, copy->file));
         return cf_err_in_member(err, row->key);
     }
     static const int64_t zero[CF_MOST_DIMS];

@@ -36,16 +36,32 @@ static void add_sources(cf_text *out, const cf_block *b, const cf_b_chunk *c)
     cf_text_str(out, "]");
 }
 
+/* Of values, what is left out is the name or the role "rest"; of both, role_name is the name. */
+static void add_names(cf_text *out, const cf_block *b, bool all, cf_ref name, cf_ref key,
+                      cf_ref role, cf_ref role_name)
+{
+    const char *text = cf_block_text(b, name);
+    cf_text_str(out, "{");
+    add_string(out, "name", b, name);
+    if (all || strcmp(cf_block_text(b, key), text) != 0) {
+        cf_text_str(out, ",");
+        add_string(out, "key", b, key);
+    }
+    if (all || strcmp(cf_block_text(b, role), "rest") != 0) {
+        cf_text_str(out, ",");
+        add_string(out, "role", b, role);
+    }
+    if (strcmp(cf_block_text(b, role_name), text) != 0) {
+        cf_text_str(out, ",");
+        add_string(out, "role_name", b, role_name);
+    }
+}
+
 static void add_tensor(cf_text *out, const cf_block *b, const cf_outcome *o, const cf_b_chunk *c)
 {
     static const char *const CHECKED[] = {"unverified", "crc-verified", "replica-compared"};
     const cf_b_tensor *t = &b->tensors[c->tensor];
-    cf_text_str(out, "{");
-    add_string(out, "key", b, t->key);
-    cf_text_str(out, ",");
-    add_string(out, "name", b, t->name);
-    cf_text_str(out, ",");
-    add_string(out, "role", b, t->role);
+    add_names(out, b, true, t->name, t->key, t->role, t->role_name);
     cf_text_printf(out, ",\"dtype\":\"%s\",\"shape\":[", cf_dtype_of((cf_dtype)t->dtype)->name);
     for (int d = 0; d < t->ndim; d++)
         cf_text_printf(out, d ? ",%lld" : "%lld", (long long)b->numbers[t->dims + (uint64_t)d]);
@@ -54,6 +70,20 @@ static void add_tensor(cf_text *out, const cf_block *b, const cf_outcome *o, con
                    o->tensor_crc[c->tensor], CHECKED[o->tensor_check[c->tensor]]);
     add_sources(out, b, c);
     cf_text_str(out, "}");
+}
+
+/* The values of file number `file`; they are in the order of the files, next is where it stands. */
+static void add_values(cf_text *out, const cf_block *b, uint64_t file, uint64_t *next)
+{
+    if (*next == b->n_values || b->values[*next].file != file) return;
+    for (bool first = true; *next < b->n_values && b->values[*next].file == file; ++*next) {
+        const cf_b_value *v = &b->values[*next];
+        cf_text_str(out, first ? ",\"values\":[\n " : ",\n ");
+        add_names(out, b, false, v->name, v->key, v->role, v->role_name);
+        cf_text_str(out, "}");
+        first = false;
+    }
+    cf_text_str(out, "]");
 }
 
 static void write_text(cf_text *out, const cf_block *b, const cf_outcome *o)
@@ -69,6 +99,7 @@ static void write_text(cf_text *out, const cf_block *b, const cf_outcome *o)
         cf_text_printf(out, ",\"size\":%llu}", (unsigned long long)b->sources[i].size);
     }
     cf_text_str(out, "],\n\"files\":[");
+    uint64_t v = 0;
     for (uint64_t i = 0; i < b->n_files; i++) {
         const cf_b_file *f = &b->files[i];
         cf_text_str(out, i ? ",\n{" : "\n{");
@@ -82,7 +113,9 @@ static void write_text(cf_text *out, const cf_block *b, const cf_outcome *o)
             add_tensor(out, b, o, &b->chunks[k]);
             first = false;
         }
-        cf_text_str(out, "]}");
+        cf_text_str(out, "]");
+        add_values(out, b, i, &v);
+        cf_text_str(out, "}");
     }
     cf_text_str(out, "]}\n");
 }

@@ -90,8 +90,8 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
         return cf_err_hint(err, "name one with as = \"safetensors\" or \"json\"");
     }
     if (!WRITERS[w].ready)
-        return cf_fail(err, CF_L_PLAN, "%s: this version does not write %s files", path,
-                       WRITERS[w].name);
+        return cf_fail(err, CF_L_PLAN, "%s%sthis version does not write %s files", path,
+                       *path ? ": " : "", WRITERS[w].name);
     if (!check_path(plan, path, err)) return false;
     for (size_t i = 0; i < count; i++) {
         cf_row *row = entries[i].row;

@@ -1,97 +1,108 @@
-/* JSON into nodes, by jansson: index files, and the values.json that ckptflow writes.
+/* JSON into nodes: index files, manifests, the values that ckptflow writes.
  *
- * jansson checks what RFC 8259 asks for: UTF-8, no lone surrogates, no number that it cannot
- * hold, and duplicate keys where it is told to. Its tree is copied into nodes and dropped. It
- * nests 2048 deep at most; nodes are bounded further, as every tree is.
+ * A reader of our own, of one page, because the safetensors reader needs the scanner anyway, and
+ * JSON libraries lack what is asked for here: integers stay exact at any size, every byte is of the
+ * tree's arena and so within its bound, and errors know their byte. The text is copied once;
+ * strings are decoded in the copy.
  */
 #include "json.h"
 
-#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
-static cf_code code_of(const json_error_t *error)
+#include "json_scan.h"
+
+cf_node *cf_json_integer(cf_arena *arena, const char *digits, size_t length)
 {
-    switch (json_error_code(error)) {
-    case json_error_out_of_memory: return CF_E_MEMORY;
-    case json_error_stack_overflow: return CF_E_DEPTH;
-    case json_error_duplicate_key: return CF_E_DUP_KEY;
-    case json_error_numeric_overflow: return CF_E_NUMBER;
-    case json_error_invalid_utf8:
-    case json_error_null_byte_in_key: return CF_E_UTF8;
-    default: return CF_E_JSON;
+    const size_t sign = length && digits[0] == '-';
+    int64_t n = 0;
+    for (size_t i = sign; i < length; i++) {
+        const int digit = digits[i] - '0';
+        if (__builtin_mul_overflow(n, 10, &n) ||
+            __builtin_add_overflow(n, sign ? -digit : digit, &n))
+            return cf_node_text(arena, CF_NODE_BIG, digits, length);
     }
+    return cf_node_int(arena, n);
 }
 
-static cf_node *string(cf_arena *arena, const char *text, size_t length)
+static bool number(cf_scan *s, cf_arena *arena, cf_node **out)
 {
-    const char *copy = cf_strndup(arena, text, length);
-    return copy ? cf_node_text(arena, CF_NODE_STRING, copy, length) : NULL;
-}
-
-static bool convert(const json_t *json, int depth, cf_arena *arena, cf_node **out, cf_err *err);
-
-static bool convert_object(const json_t *json, int depth, cf_arena *arena, cf_dict *dict,
-                           cf_err *err)
-{
-    const char *name;
-    json_t *item;
-    json_object_foreach((json_t *)json, name, item)
-    {
-        bool replaced;
-        cf_node *key = string(arena, name, strlen(name)), *value;
-        CF_TRY(convert(item, depth, arena, &value, err));
-        if (!key) return cf_arena_ok(arena, err);
-        CF_TRY(cf_dict_set(arena, dict, key, value, &replaced, err));
+    cf_string digits;
+    bool whole;
+    const int64_t at = cf_scan_offset(s);
+    CF_TRY(cf_scan_number(s, &digits, &whole));
+    if (whole) {
+        *out = cf_json_integer(arena, digits.at, digits.length);
+        return *out || cf_arena_ok(arena, s->err);
     }
+    cf_node *node = *out = cf_node_new(arena, CF_NODE_FLOAT);
+    if (!node) return cf_arena_ok(arena, s->err);
+    node->real = strtod(digits.at, NULL);
+    if (node->real - node->real != 0)
+        return cf_fail_at(s->err, CF_E_NUMBER, at, "a number beyond what a double holds");
     return true;
 }
 
-static bool convert_array(const json_t *json, int depth, cf_arena *arena, cf_list *list,
-                          cf_err *err)
+static bool value(cf_scan *s, int depth, cf_arena *arena, cf_node **out);
+
+static bool text(cf_scan *s, cf_arena *arena, cf_node **out)
 {
-    for (size_t i = 0; i < json_array_size(json); i++) {
-        cf_node *item;
-        CF_TRY(convert(json_array_get(json, i), depth, arena, &item, err));
-        if (!cf_list_add(arena, list, item)) return cf_arena_ok(arena, err);
-    }
+    cf_string string;
+    if (cf_scan_peek(s) != '"') return cf_scan_fail(s, CF_E_JSON, "a name expected");
+    CF_TRY(cf_scan_string(s, &string));
+    *out = cf_node_text(arena, CF_NODE_STRING, string.at, string.length);
+    return *out || cf_arena_ok(arena, s->err);
+}
+
+static bool container(cf_scan *s, int depth, cf_arena *arena, cf_node *node)
+{
+    const bool dict = node->kind == CF_NODE_DICT;
+    const char close = dict ? '}' : ']';
+    if (depth == CF_MOST_DEPTH)
+        return cf_fail_at(s->err, CF_E_DEPTH, cf_scan_offset(s), "JSON nested more than %d deep",
+                          CF_MOST_DEPTH);
+    s->at++;
+    if (cf_scan_take(s, close)) return true;
+    do {
+        cf_node *key, *item;
+        bool twice = false;
+        const int64_t at = cf_scan_offset(s);
+        if (dict) CF_TRY(text(s, arena, &key) && cf_scan_expect(s, ':'));
+        CF_TRY(value(s, depth + 1, arena, &item));
+        if (dict)
+            CF_TRY(cf_dict_set(arena, node->dict, key, item, &twice, s->err));
+        else if (!cf_list_add(arena, node->list, item))
+            return cf_arena_ok(arena, s->err);
+        if (twice) return cf_fail_at(s->err, CF_E_DUP_KEY, at, "a name twice in an object");
+    } while (cf_scan_take(s, ','));
+    return cf_scan_expect(s, close);
+}
+
+static bool value(cf_scan *s, int depth, cf_arena *arena, cf_node **out)
+{
+    const char c = cf_scan_peek(s);
+    if (c == '"') return text(s, arena, out);
+    if (c == '-' || (c >= '0' && c <= '9')) return number(s, arena, out);
+    char word = 0;
+    if (c != '{' && c != '[') CF_TRY(cf_scan_word(s, &word));
+    cf_node *node = *out = cf_node_new(arena, c == '{'      ? CF_NODE_DICT
+                                              : c == '['    ? CF_NODE_LIST
+                                              : word == 'n' ? CF_NODE_NONE
+                                                            : CF_NODE_BOOL);
+    if (!node) return cf_arena_ok(arena, s->err);
+    if (!word) return container(s, depth, arena, node);
+    node->integer = word == 't';
     return true;
 }
 
-static bool convert(const json_t *json, int depth, cf_arena *arena, cf_node **out, cf_err *err)
+bool cf_json_read(const char *json, size_t size, cf_arena *tree, cf_node **root, cf_err *err)
 {
-    static const cf_kind KIND[] = {
-        [JSON_OBJECT] = CF_NODE_DICT, [JSON_ARRAY] = CF_NODE_LIST, [JSON_STRING] = CF_NODE_STRING,
-        [JSON_INTEGER] = CF_NODE_INT, [JSON_REAL] = CF_NODE_FLOAT, [JSON_TRUE] = CF_NODE_BOOL,
-        [JSON_FALSE] = CF_NODE_BOOL,  [JSON_NULL] = CF_NODE_NONE};
-    const json_type type = json_typeof(json);
-    if (depth == CF_MOST_DEPTH && (type == JSON_OBJECT || type == JSON_ARRAY))
-        return cf_fail(err, CF_E_DEPTH, "JSON nested more than %d deep", CF_MOST_DEPTH);
-    cf_node *node = type == JSON_STRING
-                        ? string(arena, json_string_value(json), json_string_length(json))
-                        : cf_node_new(arena, KIND[type]);
-    if (!node) return cf_arena_ok(arena, err);
-    *out = node;
-    switch (type) {
-    case JSON_OBJECT: return convert_object(json, depth + 1, arena, node->dict, err);
-    case JSON_ARRAY: return convert_array(json, depth + 1, arena, node->list, err);
-    case JSON_REAL: node->real = json_real_value(json); break;
-    case JSON_INTEGER: node->integer = json_integer_value(json); break;
-    case JSON_TRUE: node->integer = 1; break;
-    case JSON_FALSE: node->integer = 0; break;
-    default: break;
-    }
-    return true;
-}
-
-bool cf_json_read(const char *text, size_t size, cf_arena *tree, cf_node **root, cf_err *err)
-{
-    json_error_t error;
-    json_t *json =
-        json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-    if (!json) return cf_fail_at(err, code_of(&error), error.position, "%s", error.text);
+    cf_scan s;
     cf_node *node;
-    const bool ok = convert(json, 0, tree, &node, err);
-    json_decref(json);
-    if (ok) *root = node;
-    return ok;
+    char *copy = cf_strndup(tree, json, size);
+    if (!copy) return cf_arena_ok(tree, err);
+    CF_TRY(cf_scan_begin(&s, copy, size, 0, err));
+    CF_TRY(value(&s, 0, tree, &node) && cf_scan_end(&s));
+    *root = node;
+    return true;
 }

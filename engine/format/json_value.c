@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "json_path.h"
 
 enum {
     MOST = 1 << 30,
@@ -19,11 +20,8 @@ enum {
     OWN = 5
 };
 
-/* One step of a path: a key, or an index where key is NULL. `up` is NULL in the root. */
 typedef struct place {
-    const struct place *up;
-    const char *key;
-    size_t number; /* length of the key, or the index */
+    cf_json_step step;
     int depth;
     const cf_node *node;
 } place;
@@ -67,7 +65,7 @@ static void end(writer *w, char c, bool empty)
 
 static place step(const place *up, const char *key, size_t number)
 {
-    return (place){.up = up, .key = key, .number = number, .depth = up->depth + 1};
+    return (place){.step = {&up->step, key, number}, .depth = up->depth + 1};
 }
 
 /* A place that outlives the walk, for steps below it. */
@@ -85,28 +83,28 @@ static bool remember(writer *w, const place *at, uint64_t value)
     return true;
 }
 
-static void add_path(cf_text *path, const place *at)
+void cf_json_path(cf_text *out, const cf_json_step *at)
 {
     if (!at->up) return;
-    add_path(path, at->up);
-    cf_text_add(path, "/", 1);
+    cf_json_path(out, at->up);
+    cf_text_add(out, "/", 1);
     if (!at->key) {
-        cf_text_printf(path, "%zu", at->number);
+        cf_text_printf(out, "%zu", at->number);
         return;
     }
     for (size_t i = 0; i < at->number; i++) {
         const char c = at->key[i];
         if (c == '~' || c == '/')
-            cf_text_add(path, c == '~' ? "~0" : "~1", 2);
+            cf_text_add(out, c == '~' ? "~0" : "~1", 2);
         else
-            cf_text_add(path, &c, 1);
+            cf_text_add(out, &c, 1);
     }
 }
 
 static bool reference(writer *w, const place *at)
 {
     cf_text path = {0};
-    add_path(&path, at);
+    cf_json_path(&path, &at->step);
     cf_text_str(w->out, "{\"$ref\": ");
     cf_text_json(w->out, path.at ? path.at : "", path.size);
     cf_text_str(w->out, "}");

@@ -149,8 +149,8 @@ void cf_node_show(cf_text *text, const cf_node *node, size_t most);
  * or if the arena failed. */
 cf_node *cf_node_number(cf_arena *arena, const cf_node *scalar);
 
-/* A deep copy with nothing left in the old arenas but storages; shared stays shared, cycles stay
- * cycles. NULL: the arena failed. */
+/* A deep copy with nothing left in the old arenas but storages of tensors; shared stays shared,
+ * cycles stay cycles. NULL: the arena failed. */
 cf_node *cf_node_copy(cf_arena *arena, const cf_node *node);
 
 #endif

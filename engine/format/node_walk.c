@@ -361,6 +361,24 @@ static void copy_object(cf_copier *c, const cf_object *from, cf_object *to)
     copy_dict(c, &from->pairs, &to->pairs);
 }
 
+/* What points at nothing in the file, or at one element of its own, needs no file's arena. */
+static const cf_storage *copy_storage(cf_copier *c, const cf_storage *from, bool own)
+{
+    if (from->place != CF_NOWHERE && !(own && from->place == CF_IN_MEMORY)) return from;
+    cf_storage *to = cf_memdup(c->arena, from, sizeof *from);
+    if (!to) return from;
+    to->name = "";
+    if (to->place == CF_IN_MEMORY) to->bytes = cf_memdup(c->arena, from->bytes, from->size);
+    return to;
+}
+
+static const cf_view *copy_view(cf_copier *c, const cf_node *from)
+{
+    cf_view view = *from->view;
+    view.storage = copy_storage(c, view.storage, from->kind == CF_NODE_SCALAR);
+    return cf_view_copy(c->arena, &view);
+}
+
 static void copy_value(cf_copier *c, const cf_node *from, cf_node *to)
 {
     to->height = from->height;
@@ -379,7 +397,11 @@ static void copy_value(cf_copier *c, const cf_node *from, cf_node *to)
     case CF_NODE_GLOBAL: to->global = copy_global(c, from->global); break;
     case CF_NODE_TENSOR:
     case CF_NODE_ARRAY:
-    case CF_NODE_SCALAR: to->view = cf_view_copy(c->arena, from->view); break;
+    case CF_NODE_SCALAR: to->view = copy_view(c, from); break;
+    case CF_NODE_STORAGE:
+        *to = *from;
+        to->storage = copy_storage(c, from->storage, false);
+        break;
     default: *to = *from; break;
     }
 }

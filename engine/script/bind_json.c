@@ -48,10 +48,10 @@ static int values_step(lua_State *L)
         .arena = &host->arena, .inert = host->source->inert, .tensor = find_tensor, .ctx = L};
     cf_node *value;
     cf_err err;
-    lua_pushlstring(L, pair->key->text.at, pair->key->text.length);
+    const char *name = lua_pushlstring(L, pair->key->text.at, pair->key->text.length);
     if (!cf_json_decode(&from, pair->value, &value, &err)) {
         cf_err_in_file(&err, cf_source_path(host->source, file->file));
-        cf_err_in_member(&err, lua_tostring(L, -1));
+        cf_err_in_member(&err, name);
         return cf_raise(L, &err);
     }
     cf_push_node(L, value, false);
@@ -63,7 +63,11 @@ static int json_values(lua_State *L)
 {
     const cf_file_handle *file = cf_check_file(L, 1);
     luaL_checktype(L, 2, LUA_TFUNCTION);
-    if (cf_file_root(L, file)->kind != CF_NODE_DICT) {
+    const cf_node *root = cf_file_root(L, file);
+    bool named = root->kind == CF_NODE_DICT;
+    for (size_t i = 0; named && i < root->dict->count; i++)
+        named = root->dict->pairs[i].key->kind == CF_NODE_STRING;
+    if (!named) {
         cf_err err;
         cf_fail(&err, CF_E_JSON, "no table of values");
         cf_err_in_file(&err, cf_source_path(cf_host_of(L)->source, file->file));

@@ -49,7 +49,8 @@ typedef struct cf_recipe {
 } cf_recipe;
 
 /* name: "unshard", "unshard.lua", or a path with "/". Loads it once to learn its options. Not
- * found: E_USAGE with the names there are and "did you mean". */
+ * found: E_USAGE with the names there are and "did you mean". Which names its options may not have
+ * is the affair of whoever has options of its own. */
 bool cf_recipe_load(cf_recipe *recipe, cf_scripts *scripts, const char *name, cf_err *err);
 void cf_recipe_free(cf_recipe *recipe);
 

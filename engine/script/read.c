@@ -255,6 +255,15 @@ static cf_part *read_file(reading *r, const listed *item, int thread, cf_err *er
         if (!load(host, r->scripts, r->source, r->script, err)) return NULL;
         host->placeholders = r->placeholders;
     }
+    const cf_dir_file *file = &r->source->dir.files[item->file];
+    if (file->again) {
+        cf_fail(err, CF_E_META_CONFLICT, "in %s and in %s", r->source->dir.roots[file->root],
+                r->source->dir.roots[file->again - 1]);
+        cf_err_add_file(err, file->path);
+        cf_err_set_hint(err, "several CKPT are one checkpoint whose files lie in several places; "
+                             "run once for each checkpoint");
+        return NULL;
+    }
     cf_part *part = cf_part_new(r->source, item->file, item->rank);
     if (!part) {
         cf_fail(err, CF_E_MEMORY, "out of memory");

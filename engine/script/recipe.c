@@ -68,9 +68,11 @@ static void long_option(lua_State *L, cf_recipe *recipe, cf_option *option)
     option->many = lua_toboolean(L, -1);
     const bool typed = lua_getfield(L, -3, "type") == LUA_TSTRING;
     const int type = typed ? find_name(type_names, lua_tostring(L, -1)) : -1;
-    if (typed && type < 0)
-        luaL_error(L, "the option '%s' is of no type '%s'%s", option->name, lua_tostring(L, -1),
-                   cf_push_guess(L, lua_tostring(L, -1), type_names));
+    if (typed && type < 0) {
+        const char *given = lua_tostring(L, -1);
+        luaL_error(L, "%s: the option '%s' is of no type '%s'%s", recipe->script->origin,
+                   option->name, given, cf_push_guess(L, given, type_names));
+    }
     lua_getfield(L, -4, "default");
     option->type = typed ? (cf_option_type)type : type_of_default(L, option->name);
     /* a checkpoint that is not given is `false` in many recipes */

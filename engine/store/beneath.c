@@ -83,7 +83,9 @@ static bool fail_open(cf_err *err, int sys)
     switch (sys) {
     case ENOENT:
     case ENOTDIR: return cf_fail(err, CF_E_MISSING_FILE, "no such file in the checkpoint");
-    case EXDEV: return cf_fail(err, CF_E_PATH, "a link leads out of the checkpoint's folder");
+    case EXDEV:
+        cf_fail(err, CF_E_PATH, "a link leads out of the checkpoint's folder");
+        return cf_err_hint(err, "name the file or the folder it leads to, or make a copy: cp -rL");
     case ELOOP: return cf_fail(err, CF_E_PATH, "a link that is not followed, or a circle of links");
     case ENXIO: return cf_fail(err, CF_E_NOT_REGULAR, "not a regular file");
     default: return cf_fail_sys(err, sys, "cannot open");

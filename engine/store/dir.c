@@ -48,13 +48,17 @@ static bool add(walk *w, const char *path, const struct stat *st)
         return cf_fail(w->err, CF_E_LIMIT, "more than %d files", MOST_FILES);
     const size_t length = strlen(path);
     uint64_t seen;
-    if (cf_map_get(&dir->paths, path, length, &seen)) return true; /* the first root's */
+    if (cf_map_get(&dir->paths, path, length, &seen)) { /* the first root's is taken */
+        if (!dir->files[seen].again) dir->files[seen].again = w->root + 1;
+        return true;
+    }
     size_t count = dir->count;
     const char *copy = cf_strndup(w->arena, path, length);
     cf_dir_file *file = copy ? CF_PUSH(w->arena, dir->files, count, w->cap) : NULL;
     bool fresh;
-    if (!file || !cf_map_put(&dir->paths, copy, length, &fresh))
-        return cf_arena_ok(w->arena, w->err);
+    uint64_t *number = file ? cf_map_put(&dir->paths, copy, length, &fresh) : NULL;
+    if (!number) return cf_arena_ok(w->arena, w->err);
+    *number = dir->count;
     *file = cf_dir_file_of(copy, w->root, st);
     dir->count = (uint32_t)count;
     return true;

@@ -3,7 +3,8 @@
  * A root is a folder, or one file (then a folder that holds it alone). Paths are relative to their
  * root, with "/". The listing is made once; a file is opened beneath its root (openat2,
  * RESOLVE_BENEATH: no link and no ".." leads out, E_PATH), must be regular (E_NOT_REGULAR) and the
- * same as when it was listed. The same path in two roots is the first root's.
+ * same as when it was listed. The same path in two roots is the first root's;
+ * a format may not read it.
  */
 #ifndef CF_DIR_H
 #define CF_DIR_H
@@ -14,6 +15,7 @@
 typedef struct cf_dir_file {
     const char *path;
     uint32_t root;
+    uint32_t again; /* 0, or 1 more than the number of a later root that has the path too */
     uint64_t size, device, inode;
     int64_t mtime_ns;
 } cf_dir_file;

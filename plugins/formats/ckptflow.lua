@@ -19,13 +19,15 @@ local function beside(path, stem)
   return rest == ".safetensors" or rest:find("^%-%d+%-of%-%d+%.safetensors$") ~= nil
 end
 
---- Of copies that one rank each had, the name tells them apart.
+--- Names the row of an entry, and gives its key. Of copies that one rank each had, only the name
+--- tells them apart.
 local function put_name(out, entry)
-  local key, name = entry.key or entry.name, entry.name
+  local name = entry.name
+  local key, role_name = entry.key or name, entry.role_name or name
   if name:match("^rank%d+%.(.+)$") == key then
-    key = name
+    key, role_name = name, name
   end
-  out:name(key, entry.role or "rest", entry.role_name or name)
+  out:name(key, entry.role or "rest", role_name)
   return key
 end
 

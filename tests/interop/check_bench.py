@@ -36,7 +36,11 @@ def check_layout(layout, tool, folder):
             states.append(torch.load(path, weights_only=False))
             again = folder / path.name
             torch.save(states[-1], again)
-        assert entries(again.read_bytes()) == entries(path.read_bytes())
+        mine, torchs = entries(path.read_bytes()), entries(again.read_bytes())
+        # how an Enum is pickled changed with Python 3.11.4: before, the pickle is another
+        if mine[0] != torchs[0] and sys.version_info < (3, 11, 4):
+            mine, torchs = ([e[:1] + e[2:] for e in list_[1:]] for list_ in (mine, torchs))
+        assert mine == torchs, f"{mine} is not {torchs}"
     out = tool.run("unshard.lua", checkpoint, folder / "out")
     want = {key: common.described(t) for key, t in check_olmo.joined(states).items()}
     got = check_olmo.written(out)

@@ -60,7 +60,7 @@ return {
     end, "E_TYPE", "odd")
     t.fails(function()
       dir:item("x", 0, 1, {})
-    end, "E_LAYOUT", "not in this version")
+    end, "L_ERROR", "in `read` alone")
   end,
 
   ["a ShardedTensor is an object"] = function(t)

@@ -62,6 +62,59 @@ return {
     end, "E_TYPE", "a list, not a state dict")
   end,
 
+  ["ckptflow: what was written, as it was"] = function(t)
+    local cat = t.open("ckptflow/objects")
+    t.equal(cat.format, "ckptflow")
+    t.equal(#cat:tensors() + #cat:values(), #cat)
+    t.equal(cat:find("np#1"), nil) -- a part of the value np, not a row
+    for key, text in pairs({
+      big = "1180591620717411303424",
+      neg = "-8589934592",
+      tup = "(1, 2.5, 'x', True)",
+      set = "{1, 2}",
+      bytes = "b'\\x00\\x01'",
+      epoch = "3",
+    }) do
+      t.equal(tostring(cat:find(key).value), text)
+    end
+    t.equal(class(cat:find("np").value), "tensor")
+    t.equal(class(cat:find("nps").value), "float64")
+    t.equal(class(cat:find("args").value), "Namespace")
+    t.equal(cat:find("args").value.dtype, "BF16")
+    t.equal(cat:find("optimizer.param_groups").value[1].betas[2], 0.999)
+    t.equal(cat:find("model.base").role, "model")
+    t.equal(cat:role("model"):find("base").key, "model.base")
+  end,
+
+  ["json.values: names and values, tensors by a function"] = function(t)
+    local json = require("ckptflow.json")
+    local dir = t.dir("ckptflow/objects")
+    local file, list = dir:file("values.json"), {}
+    local function find(name)
+      return dir:file("values.safetensors").root[name]
+    end
+    for name, value in json.values(file, find) do
+      list[#list + 1] = name
+      t.equal(type(value), "userdata")
+    end
+    t.equal(list[1], "optimizer.param_groups")
+    t.equal(list[#list], "device")
+    t.fails(function()
+      for _ in json.values(file, function() end) do -- luacheck: ignore
+      end
+    end, "E_JSON", "values.json: np: no tensor is called 'np#1'")
+    t.fails(function()
+      for _ in json.values(file, function() file:refuse("no") end) do -- luacheck: ignore
+      end
+    end, "E_LAYOUT", "values.json: no")
+    t.fails(function()
+      json.values(file)
+    end, "L_ERROR", "function expected")
+    t.fails(function() -- a list, not a table of values
+      json.values(t.dir("list"):file("top_is_list.pt"), find)
+    end, "E_JSON", "no table of values")
+  end,
+
   ["a format can be named"] = function(t)
     t.equal(t.open("olmo/legacy_ws3", "rank-files").format, "rank-files")
     t.fails(function()

@@ -119,9 +119,6 @@ return {
     t.fails(function()
       t.run(recipe(body, options), "hf/whole", { with = "other" })
     end, "L_PLAN", "with")
-    t.fails(function()
-      t.run(recipe(body, "{ dtype = 'x' }"), "hf/whole")
-    end, "L_ERROR", "ckptflow's own")
   end,
 
   ["tables are held against what their kind has"] = function(t)

@@ -136,13 +136,16 @@ START_TEST(test_read_refuses)
         {"{", CF_E_JSON},
         {"{}x", CF_E_JSON},
         {"{\"a\":1,}", CF_E_JSON},
-        {"\"\\ud800\"", CF_E_JSON},
+        {"\"\\ud800\"", CF_E_UTF8},
         {"\xef\xbb\xbf{}", CF_E_JSON},
         {"NaN", CF_E_JSON},
         {"{\"a\":1,\"\\u0061\":2}", CF_E_DUP_KEY},
         {"\"\xff\"", CF_E_UTF8},
-        {"{\"a\\u0000\":1}", CF_E_UTF8},
-        {"9223372036854775808", CF_E_NUMBER},
+        {"01", CF_E_JSON},
+        {"1.", CF_E_JSON},
+        {"[1 2]", CF_E_JSON},
+        {"{\"a\" 1}", CF_E_JSON},
+        {"{1: 1}", CF_E_JSON},
         {"1e999", CF_E_NUMBER},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
@@ -169,6 +172,31 @@ START_TEST(test_read_depth)
     ck_assert_int_eq(read_nested(CF_MOST_DEPTH), CF_OK);
     ck_assert_int_eq(read_nested(CF_MOST_DEPTH + 1), CF_E_DEPTH);
     ck_assert_int_eq(read_nested(4000), CF_E_DEPTH);
+}
+END_TEST
+
+START_TEST(test_read_exactly)
+{
+    static const struct {
+        const char *text;
+        int64_t integer; /* 0: it stays text */
+    } CASES[] = {{"9223372036854775807", INT64_MAX},
+                 {"-9223372036854775808", INT64_MIN},
+                 {"-0", 0},
+                 {"9223372036854775808", 0},
+                 {"-9223372036854775809", 0},
+                 {"123456789012345678901234567890", 0}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const cf_node *node = parsed(CASES[i].text);
+        if (CASES[i].integer || strcmp(CASES[i].text, "-0") == 0) {
+            ck_assert_int_eq(node->kind, CF_NODE_INT);
+            ck_assert_int_eq(node->integer, CASES[i].integer);
+        } else {
+            ck_assert_int_eq(node->kind, CF_NODE_BIG);
+            ck_assert_uint_eq(node->text.length, strlen(CASES[i].text));
+            ck_assert_mem_eq(node->text.at, CASES[i].text, node->text.length);
+        }
+    }
 }
 END_TEST
 
@@ -411,6 +439,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, test_read);
     tcase_add_test(tcase, test_read_refuses);
+    tcase_add_test(tcase, test_read_exactly);
     tcase_add_test(tcase, test_read_depth);
     tcase_add_test(tcase, test_same);
     tcase_add_test(tcase, test_atoms);

@@ -1,5 +1,6 @@
 /* The safetensors reader and the header writer, on files made here. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,6 +191,31 @@ START_TEST(test_views)
 }
 END_TEST
 
+/* Pairs that ckptflow wrote for complex numbers. */
+START_TEST(test_complex)
+{
+    cf_node *root, *meta;
+    const char *header = "{\"__metadata__\":{\"ckptflow.dtype\":\"{\\\"c\\\":\\\"C128\\\"}\"},"
+                         "\"c\":{\"dtype\":\"F64\",\"shape\":[3,2],\"data_offsets\":[0,48]}}";
+    ck_assert_int_eq(read_file(header, 48, &root, &meta), CF_OK);
+    const cf_view *c = view_of(root, "c");
+    ck_assert_int_eq(c->dtype, CF_C128);
+    ck_assert_int_eq(c->ndim, 1);
+    ck_assert_int_eq(c->shape[0], 3);
+
+    static const char *const WRONG[] = {"C32", "F32"};
+    for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
+        char wrong[256];
+        snprintf(wrong, sizeof wrong, "%s", header);
+        char *at = strstr(wrong, "C128");
+        memmove(at + 3, at + 4, strlen(at + 4) + 1);
+        memcpy(at, WRONG[i], 3);
+        ck_assert_int_eq(read_file(wrong, 48, &root, &meta), CF_E_DTYPE);
+        ck_assert_str_eq(err.member, "c");
+    }
+}
+END_TEST
+
 START_TEST(test_escapes)
 {
     cf_node *root, *meta;
@@ -328,6 +354,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_loop_test(tcase, test_case, 0, (int)(sizeof CASES / sizeof *CASES));
     tcase_add_test(tcase, test_views);
+    tcase_add_test(tcase, test_complex);
     tcase_add_test(tcase, test_escapes);
     tcase_add_test(tcase, test_errors_name_the_tensor);
     tcase_add_test(tcase, test_depth);
