@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include "host.h"
+#include "print.h"
 #include "signals.h"
 
 enum {
@@ -21,6 +23,7 @@ enum {
 typedef struct verdict {
     bool ok;
     cf_err err;
+    char notes[2048];
 } verdict;
 
 _Static_assert(sizeof(verdict) <= PAGE, "the verdict has a page");
@@ -41,10 +44,11 @@ static bool put(int fd, const void *bytes, size_t size, off_t at)
 
 static _Noreturn void be_child(int fd, cf_child_job *job, const void *ctx)
 {
-    cf_text out = {0};
+    cf_text out = {0}, notes = {0};
     verdict v;
     memset(&v, 0, sizeof v);
-    v.ok = job(ctx, &out, &v.err);
+    v.ok = job(ctx, &out, &notes, &v.err);
+    if (notes.at) snprintf(v.notes, sizeof v.notes, "%s", notes.at);
     if (v.ok && !put(fd, out.at, out.size, PAGE))
         v.ok = cf_fail_sys(&v.err, errno, "cannot hand over the plan");
     const bool told =
@@ -82,7 +86,7 @@ static void end(char *field, size_t size)
     field[size - 1] = '\0';
 }
 
-static bool take(int fd, cf_reply *reply, cf_err *err)
+static bool take(int fd, bool quiet, cf_reply *reply, cf_err *err)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
     struct stat is;
@@ -100,6 +104,8 @@ static bool take(int fd, cf_reply *reply, cf_err *err)
         end(v.err.member, sizeof v.err.member);
         end(v.err.message, sizeof v.err.message);
         end(v.err.hint, sizeof v.err.hint);
+        end(v.notes, sizeof v.notes);
+        if (!quiet) cf_print_notes(v.notes);
         *err = v.err;
         return false;
     }
@@ -110,7 +116,7 @@ static bool take(int fd, cf_reply *reply, cf_err *err)
     return true;
 }
 
-bool cf_child_run(cf_child_job *job, const void *ctx, cf_reply *reply, cf_err *err)
+bool cf_child_run(cf_child_job *job, const void *ctx, bool quiet, cf_reply *reply, cf_err *err)
 {
     *reply = (cf_reply){0};
     const int fd = memfd_create("ckptflow-plan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -128,7 +134,7 @@ bool cf_child_run(cf_child_job *job, const void *ctx, cf_reply *reply, cf_err *e
         cf_host_watch(OVERTIME);
         be_child(fd, job, ctx);
     }
-    const bool ok = wait_for(pid, err) && take(fd, reply, err);
+    const bool ok = wait_for(pid, err) && take(fd, quiet, reply, err);
     close(fd);
     return ok;
 }

@@ -5,7 +5,8 @@
 
 #include "text.h"
 
-typedef bool cf_child_job(const void *ctx, cf_text *out, cf_err *err);
+/* notes: lines that a job which fails leaves for people, as far as they fit. */
+typedef bool cf_child_job(const void *ctx, cf_text *out, cf_text *notes, cf_err *err);
 
 typedef struct cf_reply {
     void *map;
@@ -15,8 +16,9 @@ typedef struct cf_reply {
 } cf_reply;
 
 /* Runs job in a child and waits. False with the job's error, E_INTERNAL for a child that died, or
- * E_INTERRUPTED when cf_stop_signal was set meanwhile. */
-bool cf_child_run(cf_child_job *job, const void *ctx, cf_reply *reply, cf_err *err);
+ * E_INTERRUPTED when cf_stop_signal was set meanwhile. Notes of a job that failed are printed,
+ * unless quiet. */
+bool cf_child_run(cf_child_job *job, const void *ctx, bool quiet, cf_reply *reply, cf_err *err);
 void cf_reply_free(cf_reply *reply);
 
 #endif

@@ -102,7 +102,8 @@ static bool ask_recipe(int argc, char **argv, cf_arena *arena, cf_option **own, 
     }
     ask.plugins = plugins;
     cf_reply reply;
-    if (!cf_arena_ok(arena, err) || !cf_child_run(cf_job_options, &ask, &reply, err)) return false;
+    if (!cf_arena_ok(arena, err) || !cf_child_run(cf_job_options, &ask, true, &reply, err))
+        return false;
     const bool ok = cf_options_decode(&reply, arena, own, n_own, about, err);
     cf_reply_free(&reply);
     return ok;

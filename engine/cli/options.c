@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <sched.h>
 #include <stddef.h>
@@ -7,7 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum kind { FLAG, TEXT, LIST, COUNT, REPLICAS, VALUES, PROGRESS, LATER, LATER_FLAG } kind;
+#include "cast.h"
+
+typedef enum kind {
+    FLAG,
+    TEXT,
+    LIST,
+    COUNT,
+    DTYPE,
+    REPLICAS,
+    VALUES,
+    PROGRESS,
+    LATER,
+    LATER_FLAG
+} kind;
 
 typedef struct host_option {
     const char *name; /* without the dashes */
@@ -29,6 +43,8 @@ static const host_option OPTIONS[] = {
     {"include", 0, LIST, AT(include), "GLOB", "only keys that fit; several: any of them"},
     {"exclude", 0, LIST, AT(exclude), "GLOB", "no keys that fit"},
     {"rename", 0, LIST, AT(rename), "OLD=NEW", "other keys; one * is carried from OLD to NEW"},
+    {"dtype", 0, DTYPE, AT(dtype), "T", "cast floating point tensors: BF16, F16, F32 ..."},
+    {"keep-dtype", 0, LIST, AT(keep_dtype), "GLOB", "keys that --dtype leaves as they are"},
     {"replicas", 0, REPLICAS, AT(replicas), "auto|compare|trust", "how copies are compared"},
     {"values", 0, VALUES, AT(values), "rank0|per-rank|strict", "values that differ between ranks"},
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
@@ -43,8 +59,6 @@ static const host_option OPTIONS[] = {
     {"max-mem", 0, LATER, 0, "SIZE", NULL},
     {"io", 0, LATER, 0, "MODE", NULL},
     {"verify", 0, LATER_FLAG, 0, NULL, NULL},
-    {"dtype", 0, LATER, 0, "T", NULL},
-    {"keep-dtype", 0, LATER, 0, "GLOB", NULL},
     {"only-rank", 0, LATER, 0, "N", NULL},
     {"rank", 0, LATER, 0, "R/N", NULL},
     {"mesh", 0, LATER, 0, "M", NULL},
@@ -136,6 +150,18 @@ static bool set(cf_options *o, const host_option *h, const char *value, cf_err *
         if (errno || *end || end == value || n < 1 || n > 64)
             return cf_fail(err, CF_E_USAGE, "-j takes a number from 1 to 64, not '%s'", value);
         o->threads = (int)n;
+        return true;
+    }
+    case DTYPE: {
+        char name[16] = "";
+        for (size_t i = 0; value[i] && i + 1 < sizeof name; i++)
+            name[i] = (char)toupper((unsigned char)value[i]);
+        const cf_dtype dtype = cf_dtype_named(name, strlen(name));
+        const bool floating = cf_dtype_of(dtype)->class == CF_CLASS_FLOATING;
+        if (!dtype || !floating || !cf_cast_possible(CF_F32, dtype))
+            return cf_fail(err, CF_E_USAGE,
+                           "--dtype takes BF16, F16, F32, F64 or a float8, not '%s'", value);
+        *(cf_dtype *)(void *)field = dtype;
         return true;
     }
     case REPLICAS:

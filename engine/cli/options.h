@@ -29,7 +29,8 @@ typedef struct cf_options {
     int threads;
     bool overwrite, json, fsync, inert, quiet, verbose, help, pieces;
     const char *format, *print;
-    cf_words plugins, include, exclude, rename;
+    cf_words plugins, include, exclude, rename, keep_dtype;
+    cf_dtype dtype; /* CF_NO_DTYPE: as they are */
     cf_replicas replicas;
     cf_values values;
     cf_show progress;

@@ -17,8 +17,9 @@ static void add_field(cf_text *out, const char *text)
     for (; text && *text; text++) cf_text_add(out, *text == '\t' || *text == '\n' ? " " : text, 1);
 }
 
-bool cf_job_options(const void *ctx, cf_text *out, cf_err *err)
+bool cf_job_options(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
 {
+    (void)notes;
     const cf_ask *ask = ctx;
     cf_scripts scripts;
     cf_recipe recipe;
@@ -107,31 +108,42 @@ static cf_ref text_of(cf_blocker *b, const char *text)
     return cf_blocker_text(b, text ? text : "", text ? strlen(text) : 0);
 }
 
-bool cf_job_plan(const void *ctx, cf_text *out, cf_err *err)
-{
-    const cf_options *o = ctx;
+/* All that a plan is made from; the process ends, and nothing is freed one by one. */
+typedef struct planning {
     cf_scripts scripts;
     cf_source source;
     cf_catalogue cat;
     cf_recipe recipe;
     cf_plan plan;
+} planning;
+
+static bool make_plan(const cf_options *o, planning *p, cf_blocker *b, cf_err *err)
+{
+    if (!cf_scripts_find(&p->scripts, o->plugins.list, o->plugins.count, err) ||
+        !cf_recipe_load(&p->recipe, &p->scripts, o->recipe, err) ||
+        !cf_read_inputs(o, &p->scripts, &p->source, &p->cat, err))
+        return false;
+    cf_plan_init(&p->plan, &p->cat);
+    p->plan.replicas = o->replicas;
+    p->plan.dtype = o->dtype;
+    p->plan.keep_dtype = o->keep_dtype.list;
+    p->plan.n_keep = o->keep_dtype.count;
+    return cf_recipe_plan(&p->recipe, &p->scripts, &p->cat, &p->plan, o->given, o->n_given, err) &&
+           cf_plan_finish(&p->plan, err) && cf_plan_layout(&p->plan, b, err);
+}
+
+bool cf_job_plan(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
+{
+    static planning p; /* notes of what was not reached are empty */
     cf_blocker b = {0};
-    if (!cf_scripts_find(&scripts, o->plugins.list, o->plugins.count, err) ||
-        !cf_recipe_load(&recipe, &scripts, o->recipe, err) ||
-        !cf_read_inputs(o, &scripts, &source, &cat, err))
-        return false;
-    cf_plan_init(&plan, &cat);
-    plan.replicas = o->replicas;
-    if (!cf_recipe_plan(&recipe, &scripts, &cat, &plan, o->given, o->n_given, err) ||
-        !cf_plan_finish(&plan, err) || !cf_plan_layout(&plan, &b, err))
-        return false;
-    cf_text notes = {0};
-    const cf_text *all[] = {&scripts.notes, &source.notes, &cat.notes, &plan.notes};
+    const bool ok = make_plan(ctx, &p, &b, err);
+    const cf_text *all[] = {&p.scripts.notes, &p.source.notes, &p.cat.notes, &p.plan.notes};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        cf_text_add(&notes, all[i]->at, all[i]->size);
-    b.text[CF_B_NOTES] = text_of(&b, notes.at);
-    b.text[CF_B_RECIPE] = text_of(&b, recipe.script->name);
-    b.text[CF_B_FORMAT] = text_of(&b, cat.format);
-    b.text[CF_B_WHY] = text_of(&b, cat.why);
-    return cf_blocker_finish(&b, out, err); /* the process ends: nothing is freed one by one */
+        cf_text_add(notes, all[i]->at, all[i]->size);
+    if (!ok) return false;
+    b.text[CF_B_NOTES] = text_of(&b, notes->at);
+    b.text[CF_B_RECIPE] = text_of(&b, p.recipe.script->name);
+    b.text[CF_B_FORMAT] = text_of(&b, p.cat.format);
+    b.text[CF_B_WHY] = text_of(&b, p.cat.why);
+    return cf_blocker_finish(&b, out, err);
 }

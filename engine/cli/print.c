@@ -74,6 +74,18 @@ void cf_print_notes(const char *lines)
     cf_text_free(&out);
 }
 
+void cf_add_notes(cf_text *out, const char *lines)
+{
+    cf_text_str(out, "\"notes\":[");
+    for (bool first = true; *lines; first = false) {
+        const size_t n = strcspn(lines, "\n");
+        if (!first) cf_text_str(out, ",");
+        cf_text_json(out, lines, n);
+        lines += n + (lines[n] == '\n');
+    }
+    cf_text_str(out, "]");
+}
+
 bool cf_print_out(const cf_text *text, cf_err *err)
 {
     if (!cf_text_ok(text, err)) return false;

@@ -8,6 +8,8 @@
 void cf_print_error(const cf_err *err, bool json);
 /* Lines of notes on stderr. */
 void cf_print_notes(const char *lines);
+/* The same lines as a field of a JSON object: "notes":["..."]. */
+void cf_add_notes(cf_text *out, const char *lines);
 /* A result on stdout; E_IO if it cannot be written. */
 bool cf_print_out(const cf_text *text, cf_err *err);
 

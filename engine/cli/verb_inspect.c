@@ -218,26 +218,30 @@ static void show_json(const cf_options *o, const cf_catalogue *cat, cf_row *cons
     cf_text_str(out, "]}\n");
 }
 
-bool cf_job_inspect(const void *ctx, cf_text *out, cf_err *err)
+bool cf_job_inspect(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
 {
     const cf_options *o = ctx;
     cf_options one = *o;
-    one.n_inputs = 1; /* the rest are patterns */
-    cf_scripts scripts;
-    cf_source source;
-    cf_catalogue cat;
-    if (!cf_scripts_find(&scripts, o->plugins.list, o->plugins.count, err) ||
-        !cf_read_inputs(&one, &scripts, &source, &cat, err))
-        return false;
+    one.n_inputs = 1;          /* the rest are patterns */
+    static cf_scripts scripts; /* notes of what was not reached are empty */
+    static cf_source source;
+    static cf_catalogue cat;
+    const bool ok = cf_scripts_find(&scripts, o->plugins.list, o->plugins.count, err) &&
+                    cf_read_inputs(&one, &scripts, &source, &cat, err);
+    const cf_text *all[] = {&scripts.notes, &source.notes, &cat.notes};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        cf_text_add(notes, all[i]->at, all[i]->size);
+    if (!ok) return false;
     cf_row **rows = CF_NEWS(&cat.arena, cf_row *, cat.count + 1);
     size_t n = 0;
     for (size_t i = 0; rows && i < cat.count; i++)
         if (wanted(o, cat.rows[i])) rows[n++] = cat.rows[i];
     if (!cf_arena_ok(&cat.arena, err)) return false;
-    if (!n && o->n_inputs > 1) return cf_fail(err, CF_E_USAGE, "no key fits %s", o->inputs[1]);
-    const cf_text *notes[] = {&scripts.notes, &source.notes, &cat.notes};
-    for (size_t i = 0; i < sizeof notes / sizeof *notes; i++)
-        cf_text_add(out, notes[i]->at, notes[i]->size);
+    if (!n && o->n_inputs > 1) {
+        cf_fail(err, CF_E_USAGE, "no key fits %s", o->inputs[1]);
+        return cf_err_hint(err, "patterns match whole keys: try '%s.*'", o->inputs[1]);
+    }
+    cf_text_add(out, notes->at, notes->size);
     cf_text_add(out, "", 1);
     if (o->json)
         show_json(o, &cat, rows, n, out);

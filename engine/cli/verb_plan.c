@@ -48,7 +48,9 @@ static void show_json(const cf_block *b, const cf_price *p, const char *out, uin
                        (unsigned long long)b->files[i].size,
                        (unsigned long long)tensors_of(b, &b->files[i]));
     }
-    cf_text_str(text, "],\"sources\":[");
+    cf_text_str(text, "],");
+    cf_add_notes(text, cf_block_text(b, b->head->text[CF_B_NOTES]));
+    cf_text_str(text, ",\"sources\":[");
     for (uint64_t i = 0; i < b->n_sources; i++) {
         cf_text_str(text, i ? ",{\"path\":" : "{\"path\":");
         cf_text_json(text, cf_block_text(b, b->sources[i].path), b->sources[i].path.size);
@@ -127,9 +129,12 @@ bool cf_verb_plan(const cf_options *o, cf_err *err)
     cf_block block;
     uint64_t space = 0;
     cf_err none;
-    if (!cf_output_path(&run, out, err) || !cf_child_run(cf_job_plan, o, &reply, err)) return false;
+    if (!cf_output_path(&run, out, err) ||
+        !cf_child_run(cf_job_plan, o, o->quiet || o->json, &reply, err))
+        return false;
     bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_inputs, err);
-    if (ok && !o->quiet) cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
+    if (ok && !o->quiet && !o->json)
+        cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
     if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");
     if (ok && o->out) ok = write_file(o->out, reply.bytes, reply.size, err);
     if (ok) {

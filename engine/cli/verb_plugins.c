@@ -57,8 +57,9 @@ static void show_json(const cf_scripts *scripts, cf_text *out)
     cf_text_str(out, "]}\n");
 }
 
-bool cf_job_plugins(const void *ctx, cf_text *out, cf_err *err)
+bool cf_job_plugins(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
 {
+    (void)notes; /* they are part of the result */
     const cf_options *o = ctx;
     cf_scripts scripts;
     if (!cf_scripts_find(&scripts, o->plugins.list, o->plugins.count, err)) return false;
@@ -75,12 +76,12 @@ bool cf_job_plugins(const void *ctx, cf_text *out, cf_err *err)
 bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err)
 {
     cf_reply reply;
-    if (!cf_child_run(job, o, &reply, err)) return false;
+    if (!cf_child_run(job, o, o->quiet || o->json, &reply, err)) return false;
     cf_text text = {0};
     const char *bytes = reply.bytes, *zero = memchr(bytes, 0, reply.size);
     bool ok = zero != NULL;
     if (ok) {
-        if (!o->quiet) cf_print_notes(bytes);
+        if (!o->quiet && !o->json) cf_print_notes(bytes);
         cf_text_add(&text, zero + 1, reply.size - (size_t)(zero + 1 - bytes));
         ok = cf_print_out(&text, err);
     } else {

@@ -50,8 +50,10 @@ static void show_result(const cf_options *o, const char *out, const cf_block *b,
             cf_text_json(text, cf_block_text(b, b->files[i].path), b->files[i].path.size);
             cf_text_printf(text, ",\"size\":%llu}", (unsigned long long)b->files[i].size);
         }
+        cf_text_str(text, "],");
+        cf_add_notes(text, cf_block_text(b, b->head->text[CF_B_NOTES]));
         cf_text_printf(text,
-                       "],\"tensors\":{\"crc-verified\":%llu,\"replica-compared\":%llu,"
+                       ",\"tensors\":{\"crc-verified\":%llu,\"replica-compared\":%llu,"
                        "\"unverified\":%llu}}\n",
                        (unsigned long long)done->n_checked[CF_CRC_VERIFIED],
                        (unsigned long long)done->n_checked[CF_REPLICA_COMPARED],
@@ -125,11 +127,12 @@ bool cf_verb_run(const cf_options *o, cf_err *err)
     cf_reply reply;
     cf_block block;
     if (!cf_output_path(o, out, err) || !cf_sink_check(out, o->overwrite, err) ||
-        !cf_child_run(cf_job_plan, o, &reply, err))
+        !cf_child_run(cf_job_plan, o, o->quiet || o->json, &reply, err))
         return false;
     raise_descriptors();
     bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_inputs, err);
-    if (ok && !o->quiet) cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
+    if (ok && !o->quiet && !o->json)
+        cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
     if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");
     ok = ok && write_out(o, out, &block, err);
     cf_reply_free(&reply);

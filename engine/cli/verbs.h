@@ -17,15 +17,15 @@ typedef struct cf_ask {
     const char *const *plugins;
     int n_plugins;
 } cf_ask;
-bool cf_job_options(const void *ask, cf_text *out, cf_err *err);
+bool cf_job_options(const void *ask, cf_text *out, cf_text *notes, cf_err *err);
 /* Reads what cf_job_options wrote. */
 bool cf_options_decode(const cf_reply *reply, cf_arena *arena, cf_option **options, size_t *count,
                        const char **about, cf_err *err);
 
 /* A block. What inspect and plugins print: notes, a NUL, the result. ctx: cf_options. */
-bool cf_job_plan(const void *options, cf_text *out, cf_err *err);
-bool cf_job_inspect(const void *options, cf_text *out, cf_err *err);
-bool cf_job_plugins(const void *options, cf_text *out, cf_err *err);
+bool cf_job_plan(const void *options, cf_text *out, cf_text *notes, cf_err *err);
+bool cf_job_inspect(const void *options, cf_text *out, cf_text *notes, cf_err *err);
+bool cf_job_plugins(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 
 /* Runs such a job and prints: notes on stderr, the result on stdout. */
 bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err);

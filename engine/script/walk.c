@@ -84,11 +84,17 @@ static bool reaches(lua_State *L, const cf_node *node, int depth)
     return found;
 }
 
+/* The frame of a container that is being walked; -1. */
+static int frame_of(const walk *w, const cf_node *node)
+{
+    for (int i = 0; i < w->depth; i++)
+        if (w->frames[i].node == node) return i;
+    return -1;
+}
+
 static bool enters(lua_State *L, const walk *w, const cf_node *node)
 {
-    if (!is_container(node) || child_count(node) == 0) return false;
-    for (int i = 0; i < w->depth; i++)
-        if (w->frames[i].node == node) return false;
+    if (!is_container(node) || child_count(node) == 0 || frame_of(w, node) >= 0) return false;
     return node->kind == CF_NODE_DICT || reaches(L, node, 0);
 }
 
@@ -131,6 +137,27 @@ static void remember_key(lua_State *L, walk *w)
 }
 
 /* ---- the iterator */
+
+/* What stands for a container inside itself: an object of the class ckptflow.cycle that names its
+ * key, as no tree of files and keys can hold the container again. */
+static const cf_node *cycle_node(lua_State *L, const walk *w, const walk_frame *frame)
+{
+    static const cf_global cycle = {"ckptflow", "cycle", CF_FOREIGN};
+    cf_arena *arena = &cf_host_of(L)->arena;
+    cf_node *node = cf_node_new(arena, CF_NODE_OBJECT), *args = cf_node_new(arena, CF_NODE_TUPLE);
+    const char *key = cf_strndup(arena, w->key.at ? w->key.at : "", frame->length);
+    cf_node *name = key ? cf_node_text(arena, CF_NODE_STRING, key, frame->length) : NULL;
+    cf_object *object = CF_NEW(arena, cf_object);
+    cf_err err;
+    if (!node || !args || !name || !object || !cf_list_add(arena, args->list, name)) {
+        cf_arena_ok(arena, &err);
+        cf_raise(L, &err);
+    }
+    object->class = &cycle;
+    object->args = args;
+    node->object = object;
+    return node;
+}
 
 static int yield_leaf(lua_State *L, walk *w, const cf_node *node)
 {
@@ -179,6 +206,8 @@ static int walk_step(lua_State *L)
         const size_t at = frame->next++;
         const cf_node *child = child_at(frame->node, at);
         add_component(L, w, frame, at);
+        const int again = frame_of(w, child);
+        if (again >= 0) child = cycle_node(L, w, &w->frames[again]);
         if (!enters(L, w, child)) return yield_leaf(L, w, child);
         enter(L, w, child);
     }
