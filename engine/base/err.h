@@ -99,13 +99,14 @@ static inline bool cf_false(void)
 /* The same with a byte offset before the format. */
 #define cf_fail_at(err, ...) (cf_err_set_at((err), __VA_ARGS__), cf_false())
 /* The same for a failed system call: errno `sys` becomes E_SPACE (ENOSPC, EDQUOT, EFBIG), E_MEMORY
- * (ENOMEM), E_MISSING_FILE (ENOENT), E_PATH (ELOOP, EXDEV) or E_IO, and its text ends the message. */
+ * (ENOMEM), E_MISSING_FILE (ENOENT), E_PATH (ELOOP, EXDEV) or E_IO, and its text ends the message.
+ */
 #define cf_fail_sys(err, ...) (cf_err_set_sys((err), __VA_ARGS__), cf_false())
 
 /* Add context on the way up: file and member only where they are still empty. False too. */
-#define cf_err_in_file(err, file_) (cf_err_add_file((err), (file_)), cf_false())
+#define cf_err_in_file(err, file_)     (cf_err_add_file((err), (file_)), cf_false())
 #define cf_err_in_member(err, member_) (cf_err_add_member((err), (member_)), cf_false())
-#define cf_err_hint(err, ...) (cf_err_set_hint((err), __VA_ARGS__), cf_false())
+#define cf_err_hint(err, ...)          (cf_err_set_hint((err), __VA_ARGS__), cf_false())
 
 void cf_err_set(cf_err *err, cf_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -117,9 +117,18 @@ void cf_text_json(cf_text *text, const char *s, size_t size)
     size_t from = 0;
     for (size_t i = 0; i < size; i++) {
         const unsigned char c = (unsigned char)s[i];
-        if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) continue;
+        const size_t n = c < 0x80 ? 1 : utf8_char((const unsigned char *)s + i, size - i);
+        const bool c1 = n == 2 && c == 0xc2 && (unsigned char)s[i + 1] < 0xa0;
+        if (n && !c1 && c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) {
+            i += n - 1;
+            continue;
+        }
         cf_text_add(text, s + from, i - from);
-        from = i + 1;
+        from = i + (c1 ? 2 : 1);
+        if (c1 || !n) { /* a control, or no UTF-8: shown as text */
+            cf_text_printf(text, c1 ? "\\u%04x" : "\\\\x%02x", c1 ? (unsigned char)s[++i] : c);
+            continue;
+        }
         if (c == '"' || c == '\\')
             cf_text_printf(text, "\\%c", c);
         else if (c == '\n')

@@ -20,7 +20,8 @@ void cf_text_str(cf_text *text, const char *s);
 void cf_text_printf(cf_text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Text from a file, for a person: control characters and broken UTF-8 as \xNN, newline as \n. */
 void cf_text_shown(cf_text *text, const char *s, size_t size);
-/* A JSON string with its quotes. Valid UTF-8 is passed on, control characters are escaped. */
+/* A JSON string with its quotes. Control characters are escaped; a byte that is no UTF-8 becomes
+ * the text \xNN. */
 void cf_text_json(cf_text *text, const char *s, size_t size);
 /* "1.5 GiB", "312 B": for people; exact sizes go into JSON. */
 void cf_text_size(cf_text *text, uint64_t bytes);

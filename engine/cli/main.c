@@ -144,7 +144,7 @@ int main(int argc, char **argv)
     if (go(argc, argv, &err)) return 0;
     bool json = false;
     for (int i = 1; i < argc; i++) json |= strcmp(argv[i], "--json") == 0;
-    cf_print_error(&err, json);
-    if (cf_stop_signal) return 128 + (int)cf_stop_signal;
-    return cf_code_exit(err.code);
+    const int status = cf_stop_signal ? 128 + (int)cf_stop_signal : cf_code_exit(err.code);
+    cf_print_error(&err, status, json);
+    return status;
 }

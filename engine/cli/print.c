@@ -23,25 +23,17 @@ static void add_line(cf_text *out, const cf_err *err)
 
 static void add_json(cf_text *out, const char *name, const char *text)
 {
-    /* broken UTF-8 would make broken JSON */
-    cf_text shown = {0};
-    const size_t n = strlen(text);
-    if (cf_utf8_valid(text, n) < n) {
-        cf_text_shown(&shown, text, n);
-        text = shown.at ? shown.at : "";
-    }
     cf_text_printf(out, ",\"%s\":", name);
     cf_text_json(out, text, strlen(text));
-    cf_text_free(&shown);
 }
 
-void cf_print_error(const cf_err *err, bool json)
+void cf_print_error(const cf_err *err, int status, bool json)
 {
     cf_text out = {0};
     if (json) {
         char line[sizeof err->message + sizeof err->file + sizeof err->member + 64];
         cf_text_printf(&out, "{\"error\":{\"code\":\"%s\",\"exit\":%d", cf_code_name(err->code),
-                       cf_code_exit(err->code));
+                       status);
         add_json(&out, "message", cf_err_line(err, line, sizeof line));
         if (err->hint[0]) add_json(&out, "hint", err->hint);
         if (err->file[0]) add_json(&out, "file", err->file);

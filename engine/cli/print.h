@@ -5,7 +5,7 @@
 #include "text.h"
 
 /* On stderr: one line and its hint, or one line of JSON. Scripts' errors keep their traceback. */
-void cf_print_error(const cf_err *err, bool json);
+void cf_print_error(const cf_err *err, int status, bool json);
 /* Lines of notes on stderr. */
 void cf_print_notes(const char *lines);
 /* The same lines as a field of a JSON object: "notes":["..."]. */

@@ -15,6 +15,7 @@ static void set_all(void (*handler)(int))
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
     struct sigaction ignore = {.sa_handler = SIG_IGN};
     sigaction(SIGPIPE, &ignore, NULL); /* a closed stdout is a write error */
     sigaction(SIGXFSZ, &ignore, NULL); /* a file limit is E_SPACE */

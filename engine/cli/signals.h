@@ -1,4 +1,4 @@
-/* SIGINT and SIGTERM are noted and obeyed between two tiles, so that a run ends cleanly. */
+/* SIGINT, SIGTERM and SIGHUP are noted and obeyed between two tiles, so that a run ends cleanly. */
 #ifndef CF_SIGNALS_H
 #define CF_SIGNALS_H
 

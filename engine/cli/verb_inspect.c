@@ -51,7 +51,7 @@ static void add_pieces(cf_text *out, const cf_catalogue *cat, const cf_row *row,
             cf_text_printf(out, " byte %llu",
                            (unsigned long long)(p->view->storage->offset + p->view->offset));
         if (p->replica_of != i)
-            cf_text_printf(out, "  (replica of rank %d's)", row->pieces[p->replica_of].rank);
+            cf_text_printf(out, "  (the same box as rank %d's)", row->pieces[p->replica_of].rank);
         cf_text_str(out, "\n");
     }
 }
@@ -124,7 +124,9 @@ static void show_text(const cf_options *o, cf_catalogue *cat, cf_row *const *row
     uint64_t files = 0;
     for (uint32_t i = 0; i < cat->source->dir.count; i++)
         files += cat->was_read && cat->was_read[i];
-    cf_text_printf(out, "%s (%s): ", cat->format, cat->why);
+    cf_text_printf(out, "%s (", cat->format);
+    cf_text_shown(out, cat->why, strlen(cat->why));
+    cf_text_str(out, "): ");
     cf_text_printf(out, "%lld rank%s, %llu file%s\n", (long long)cat->world,
                    cat->world == 1 ? "" : "s", (unsigned long long)files, files == 1 ? "" : "s");
     for (size_t r = 0; r < sizeof ROLES / sizeof *ROLES; r++) {

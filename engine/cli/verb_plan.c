@@ -69,9 +69,13 @@ static void size_line(cf_text *text, const char *label, uint64_t bytes, const ch
 static void show_text(const cf_block *b, const cf_price *p, const char *out, uint64_t space,
                       cf_text *text)
 {
+    cf_text why = {0};
+    const cf_ref reason = b->head->text[CF_B_WHY];
+    cf_text_shown(&why, cf_block_text(b, reason), reason.size);
     cf_text_printf(text, "%s: %s (%s), %llu files\n", cf_block_text(b, b->head->text[CF_B_RECIPE]),
-                   cf_block_text(b, b->head->text[CF_B_FORMAT]),
-                   cf_block_text(b, b->head->text[CF_B_WHY]), (unsigned long long)b->n_sources);
+                   cf_block_text(b, b->head->text[CF_B_FORMAT]), why.at ? why.at : "",
+                   (unsigned long long)b->n_sources);
+    cf_text_free(&why);
     cf_text_str(text, "to ");
     cf_text_shown(text, out, strlen(out));
     cf_text_str(text, "\n");
@@ -102,7 +106,7 @@ static bool write_file(const char *path, const void *bytes, size_t size, cf_err 
 {
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 && errno == EEXIST) return cf_fail(err, CF_E_EXISTS, "%s: exists", path);
-    if (fd < 0) return cf_fail_sys(err, errno, "%s", path);
+    if (fd < 0) return cf_fail(err, CF_E_IO, "%s: %s", path, strerror(errno));
     const char *p = bytes;
     bool ok = true;
     while (ok && size) {

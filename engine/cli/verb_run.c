@@ -21,11 +21,23 @@ static void raise_descriptors(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static bool enough_space(const char *out, const cf_price *price, cf_err *err)
+static bool enough_descriptors(const cf_block *b, cf_err *err)
+{
+    enum { OTHERS = 24 };
+    struct rlimit limit;
+    const uint64_t need = b->n_sources + b->n_files + OTHERS;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || need <= limit.rlim_cur) return true;
+    cf_fail(err, CF_E_IO, "%llu files are open at a time, %llu are allowed",
+            (unsigned long long)need, (unsigned long long)limit.rlim_cur);
+    return cf_err_hint(err, "ulimit -n sets how many");
+}
+
+static bool enough_space(const char *out, const cf_price *price, uint64_t n_tensors, cf_err *err)
 {
     uint64_t free_bytes;
     if (!cf_free_space(out, &free_bytes, err)) return false;
-    if (price->written + price->scratch <= free_bytes) return true;
+    /* and the manifest, some 400 bytes a tensor */
+    if (price->written + price->scratch + 400 * n_tensors <= free_bytes) return true;
     cf_text need = {0}, have = {0};
     cf_text_size(&need, price->written + price->scratch);
     cf_text_size(&have, free_bytes);
@@ -89,7 +101,7 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
 {
     cf_price price;
     cf_block_price(block, o->threads, &price);
-    if (!enough_space(out, &price, err)) return false;
+    if (!enough_space(out, &price, block->n_tensors, err)) return false;
     cf_sink sink;
     if (!cf_sink_begin(&sink, out, o->overwrite, err)) return false;
     cf_meter meter;
@@ -114,7 +126,9 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
     if (ok) {
         cf_text text = {0};
         show_result(o, out, block, &outcome, seconds, &text);
-        ok = cf_print_out(&text, err);
+        cf_err lost; /* the output is there: that nobody reads of it is no failure of the run */
+        if (!cf_print_out(&text, &lost))
+            cf_print_notes("the output is complete, but stdout takes no result");
         cf_text_free(&text);
     }
     cf_outcome_free(&outcome);
@@ -134,7 +148,7 @@ bool cf_verb_run(const cf_options *o, cf_err *err)
     if (ok && !o->quiet && !o->json)
         cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
     if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");
-    ok = ok && write_out(o, out, &block, err);
+    ok = ok && enough_descriptors(&block, err) && write_out(o, out, &block, err);
     cf_reply_free(&reply);
     return ok;
 }

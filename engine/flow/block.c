@@ -215,13 +215,15 @@ static bool check_files(const cf_block *b, cf_err *err)
     cf_map paths;
     cf_map_init(&paths, &scratch);
     bool ok = true;
+    uint64_t chunk = 0; /* every chunk is some file's, so that every one is checked */
     for (uint64_t i = 0; ok && i < b->n_files; i++) {
         const cf_b_file *f = &b->files[i];
-        if (!text_ok(b, f->path) || f->size > INT64_MAX ||
+        if (!text_ok(b, f->path) || f->size > INT64_MAX || f->chunk != chunk ||
             !range_ok(f->chunk, f->chunks, b->n_chunks)) {
             ok = bad(err, "a file");
             break;
         }
+        chunk += f->chunks;
         const char *path = cf_block_text(b, f->path);
         bool fresh = false;
         if (!path_ok(path))
@@ -233,6 +235,7 @@ static bool check_files(const cf_block *b, cf_err *err)
         else
             ok = check_chunks(b, f, err);
     }
+    if (ok && chunk != b->n_chunks) ok = bad(err, "a chunk of no file");
     cf_arena_free(&scratch);
     return ok;
 }

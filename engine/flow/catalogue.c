@@ -277,6 +277,7 @@ static bool check_world(cf_catalogue *cat, cf_err *err)
     }
     if (!one) return true;
     cat->world = one->size;
+    cat->said_world = true;
     qsort(ranks, n, sizeof *ranks, by_said_rank);
     cf_text missing = {0};
     int lost = 0;
@@ -407,11 +408,28 @@ static bool check_cover(cf_catalogue *cat, cf_row *row, cf_arena *scratch, cf_er
     return false;
 }
 
+const char *cf_values_kept(cf_values values, size_t n)
+{
+    return values == CF_VALUES_PER_RANK ? "all are kept"
+           : n > 1                      ? "the smallest rank's are taken"
+                                        : "the smallest rank's is taken";
+}
+
 /* One line for all values that differ, not one for each. */
 static bool check_values(cf_catalogue *cat, cf_err *err)
 {
     size_t n = 0;
-    for (size_t i = 0; i < cat->count; i++) n += cat->rows[i]->differs;
+    for (size_t i = 0; i < cat->count; i++) {
+        cf_row *row = cat->rows[i];
+        const bool some = cat->values == CF_VALUES_STRICT && cat->said_world && row->n_values &&
+                          (int64_t)row->n_values < cat->world;
+        if (some) {
+            cf_fail(err, CF_E_META_CONFLICT, "%zu of %lld ranks have it", row->n_values,
+                    (long long)cat->world);
+            return cf_err_in_member(err, row->key);
+        }
+        n += row->differs;
+    }
     if (!n) return true;
     cf_text names = {0};
     size_t k = 0;
@@ -430,8 +448,8 @@ static bool check_values(cf_catalogue *cat, cf_err *err)
             return cf_err_hint(err, "without --values strict the smallest rank's is taken");
         }
     }
-    cf_text_printf(&cat->notes, "%zu value%s between ranks, the smallest rank's %s taken: %s%s\n",
-                   n, n > 1 ? "s differ" : " differs", n > 1 ? "are" : "is",
+    cf_text_printf(&cat->notes, "%zu value%s between ranks, %s: %s%s\n", n,
+                   n > 1 ? "s differ" : " differs", cf_values_kept(cat->values, n),
                    names.at ? names.at : "", n > 8 ? ", ..." : "");
     cf_text_free(&names);
     return true;

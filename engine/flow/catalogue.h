@@ -64,8 +64,9 @@ typedef struct cf_catalogue {
     cf_map keys;
     struct cf_said *said; /* `same` and `world` */
     size_t n_said, cap_said;
-    bool *was_read; /* by file of the listing: a part was merged from it */
-    int64_t world;  /* ranks that wrote it: what files said, else ranks seen */
+    bool *was_read;  /* by file of the listing: a part was merged from it */
+    bool said_world; /* a file said how many ranks wrote it: */
+    int64_t world;   /* ranks that wrote it: what files said, else ranks seen */
     cf_values values;
     cf_text notes; /* for people: what differs between ranks ... */
 } cf_catalogue;
@@ -111,6 +112,9 @@ bool cf_catalogue_merge(cf_catalogue *cat, cf_part *part, cf_err *err);
 
 /* After the last file: same, world, aliases, hulls, roles, replicas, exact coverage. */
 bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles, cf_err *err);
+
+/* "the smallest rank's are taken": of n values that differ, for notes. */
+const char *cf_values_kept(cf_values values, size_t n);
 
 cf_row *cf_catalogue_find(const cf_catalogue *cat, const char *key);
 

@@ -273,8 +273,11 @@ static bool check_records(run *r, bool *verified, cf_err *err)
     for (uint64_t i = 0; i < b->n_records; i++) {
         const cf_b_record *rec = &b->records[i];
         uint32_t crc;
-        if (rec->place == CF_IN_MEMBER) verified[i] = true; /* checked while it was decoded */
-        if (rec->place == CF_IN_MEMORY) verified[i] = true; /* a part of a checked pickle */
+        if (rec->place == CF_IN_MEMBER || rec->place == CF_IN_MEMORY) {
+            verified[i] =
+                rec->has_crc; /* while it was decoded; with the pickle that it is part of */
+            continue;
+        }
         if (!r->records.has_crc[i] || !cf_stretches_whole(all, i, rec->size, &crc)) continue;
         if (crc != r->records.crc[i]) return crc_fault(r, i, crc, err);
         verified[i] = true;
@@ -306,7 +309,7 @@ static bool sum_up(run *r, cf_outcome *o, cf_err *err)
             o->file_crc[f] =
                 size ? (uint32_t)crc32_combine(o->file_crc[f], crc, (z_off_t)size) : o->file_crc[f];
             if (c->tensor == CF_B_NONE) continue;
-            bool good = true;
+            bool good = c->moves > 0;
             uint64_t from, to;
             for (uint64_t t = 0; cf_chunk_moves(b, c, t, &from, &to); t++)
                 for (uint64_t k = from; k < to; k++) good &= verified[b->moves[k].record];
@@ -343,7 +346,9 @@ static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
         if (!cf_sink_create(sink, cf_block_text(b, b->files[i].path), b->files[i].size,
                             &r->outputs[i], err))
             return false;
-    if (!cf_pool_run(threads, r->n_windows, do_window, r, err)) return false;
+    if (!cf_pool_run(threads, r->n_windows, do_window, r, err) ||
+        !cf_records_unchanged(&r->records, err))
+        return false;
     for (uint64_t i = 0; i < b->n_files; i++) {
         const int fd = r->outputs[i];
         r->outputs[i] = -1;

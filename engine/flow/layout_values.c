@@ -8,19 +8,25 @@ typedef struct values {
     cf_text text;
     struct cf_json_tensor *tensors; /* met inside values */
     size_t count, cap;
+    cf_map keys;
     bool any;
 } values;
 
 static bool add_value(cf_plan *plan, values *v, const char *key, const cf_node *node, cf_err *err)
 {
+    /* a key that --values per-rank made may be there already */
+    bool fresh = false;
+    const char *own = cf_strndup(&plan->arena, key, strlen(key));
+    if (!own || !cf_map_put(&v->keys, own, strlen(own), &fresh))
+        return cf_arena_ok(&plan->arena, err);
+    if (!fresh) return cf_fail(err, CF_E_DUP_KEY, "two values become %s", key);
     cf_text_str(&v->text, v->any ? ",\n " : "\n ");
     cf_text_json(&v->text, key, strlen(key));
     cf_text_str(&v->text, ": ");
     v->any = true;
     if (!cf_source_value(plan->cat->source, node, &plan->arena, &node, err))
         return cf_err_in_member(err, key);
-    cf_json_tensors met = {.arena = &plan->arena,
-                           .key = cf_strndup(&plan->arena, key, strlen(key))};
+    cf_json_tensors met = {.arena = &plan->arena, .key = own};
     if (!met.key || !cf_json_value(&v->text, node, 1, &met, err)) return cf_err_in_member(err, key);
     for (size_t i = 0; i < met.count; i++) {
         struct cf_json_tensor *t = CF_PUSH(&plan->arena, v->tensors, v->count, v->cap);
@@ -57,6 +63,7 @@ bool cf_lay_values(cf_layout *l, size_t number, cf_err *err)
     cf_plan *plan = l->plan;
     const cf_write *w = &plan->writes[number];
     values v = {0};
+    cf_map_init(&v.keys, &plan->arena);
     cf_text_str(&v.text, "{");
     bool ok = true;
     for (size_t i = 0; ok && i < w->count; i++) {

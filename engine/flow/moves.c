@@ -208,7 +208,8 @@ bool cf_mover_checks(cf_mover *m, cf_err *err)
             }
         /* what an item's checksum is will be known when it is opened */
         const bool item = records[r].place == CF_IN_ITEM;
-        if ((!records[r].has_crc && !item) || i == first) continue;
+        const bool memory = records[r].place == CF_IN_MEMORY; /* was checked with its pickle */
+        if (memory || (!records[r].has_crc && !item) || i == first) continue;
         if (next == records[r].size)
             for (uint64_t k = 0; k < chosen; k++) move[list[k].move].flags |= CF_MOVE_CHECKED;
         else if (records[r].size <= SMALL_RECORD && !item) {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "dir.h"
@@ -31,6 +32,20 @@ static bool open_sources(cf_records *r, cf_err *err)
             cf_fail(err, CF_E_IO, "the file changed since it was planned");
             return cf_err_in_file(err, path);
         }
+    }
+    return true;
+}
+
+bool cf_records_unchanged(const cf_records *r, cf_err *err)
+{
+    for (uint64_t i = 0; i < r->block->n_sources; i++) {
+        const cf_b_source *s = &r->block->sources[i];
+        struct stat st;
+        if (fstat(r->fds[i], &st) == 0 && (uint64_t)st.st_size == s->size &&
+            (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == s->mtime_ns)
+            continue;
+        cf_fail(err, CF_E_IO, "the file changed while it was read");
+        return cf_err_in_file(err, cf_block_text(r->block, s->path));
     }
     return true;
 }
@@ -120,20 +135,18 @@ static bool normalise(cf_records *r, const cf_span *storage, const cf_view *v, c
     return ok;
 }
 
-/* The slice of an item, unpacked if it is packed. */
-static bool slice_of(cf_records *r, const cf_b_record *rec, cf_span *slice, cf_err *err)
+/* A packed item unpacked into scratch: it is a file of its own then. */
+static bool unpack(cf_records *r, const cf_b_record *rec, cf_span *file, cf_err *err)
 {
     enum { CONTAINER = 1 << 20 }; /* what a container may add to its tensor */
-    const cf_span file = cf_span_of_file(r->fds[rec->source], r->block->sources[rec->source].size);
-    if (!cf_span_part(&file, rec->offset, rec->packed, slice, err)) return false;
-    if (!rec->method) return true;
-    cf_span room;
-    if (!reserve(r, rec->size + CONTAINER, &room, err)) return false;
+    cf_span packed, room;
+    if (!cf_span_part(file, rec->offset, rec->packed, &packed, err) ||
+        !reserve(r, rec->size + CONTAINER, &room, err))
+        return false;
     writing w = {.span = &room};
-    const cf_span packed = *slice;
     if (!cf_item_unpack(&packed, room.size, take_piece, &w, err)) return false;
     room.size = w.size;
-    *slice = room;
+    *file = room;
     return true;
 }
 
@@ -146,17 +159,21 @@ static bool locate_item(cf_records *r, uint64_t number, cf_arena *tree, cf_arena
                             .name = cf_block_text(r->block, rec->name)};
     cf_reading reading = {.tree = tree, .keep = keep};
     const cf_view *v;
-    cf_span slice, *span = &r->bytes.records[number];
-    if (!slice_of(r, rec, &slice, err) || !cf_item_tensor(&slice, &claim, &reading, &v, err))
-        return false;
+    cf_span file = cf_span_of_file(r->fds[rec->source], r->block->sources[rec->source].size);
+    cf_span *span = &r->bytes.records[number];
+    if (rec->method && !unpack(r, rec, &file, err)) return false;
+    const uint64_t at = rec->method ? 0 : rec->offset, size = rec->method ? file.size : rec->packed;
+    if (!cf_item_tensor(&file, at, size, &claim, &reading, &v, err)) return false;
     const cf_storage *s = v->storage;
     if (v->numel == 0) return true;
-    cf_span storage = {.fd = slice.fd, .start = s->offset, .size = s->size};
+    cf_span storage = {.fd = file.fd, .start = s->offset, .size = s->size}, archive;
     if (s->place == CF_IN_MEMORY)
         storage = cf_span_of_bytes(s->bytes, s->size);
     else if (s->place == CF_NOWHERE)
         return cf_fail(err, CF_E_STORAGE_MISSING, "the item holds no data");
-    else if (s->place == CF_IN_MEMBER && !decode_member(r, &slice, s->name, s->size, &storage, err))
+    else if (s->place == CF_IN_MEMBER &&
+             (!cf_span_part(&file, at, size, &archive, err) ||
+              !decode_member(r, &archive, s->name, s->size, &storage, err)))
         return false;
     const bool plain = cf_view_dense(v) && !s->big_endian && !v->conj && !v->neg;
     if (!plain || storage.fd < 0) return normalise(r, &storage, v, span, err);

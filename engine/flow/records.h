@@ -27,6 +27,9 @@ typedef struct cf_records {
 
 /* cf_records_close after it, also when it failed. Errors name file and member. */
 bool cf_records_open(cf_records *r, const cf_execution *x, cf_sink *sink, cf_err *err);
+/* Are the sources still what they were? E_IO if one was written to meanwhile: what was read may be
+ * of both. */
+bool cf_records_unchanged(const cf_records *r, cf_err *err);
 void cf_records_close(cf_records *r);
 
 /* All of it to a file; E_SPACE, E_IO. */

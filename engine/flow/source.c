@@ -225,16 +225,16 @@ static bool read_item(const cf_storage *s, const cf_span *file, cf_arena *arena,
                       cf_err *err)
 {
     cf_reading r = {.tree = arena, .keep = arena, .file = s->file};
+    if (!s->claim->zstd) return cf_item_value(file, s->offset, s->packed, &r, root, err);
     cf_span slice;
-    if (!cf_span_part(file, s->offset, s->packed, &slice, err)) return false;
-    if (!s->claim->zstd) return cf_item_value(&slice, &r, root, err);
     cf_text text = {0};
-    bool ok = cf_item_unpack(&slice, MOST_TEXT, take_text, &text, err);
+    bool ok = cf_span_part(file, s->offset, s->packed, &slice, err) &&
+              cf_item_unpack(&slice, MOST_TEXT, take_text, &text, err);
     const void *bytes = ok ? cf_memdup(arena, text.at, text.size) : NULL;
     if (ok && !bytes) ok = cf_arena_ok(arena, err);
     slice = cf_span_of_bytes(bytes, text.size);
     cf_text_free(&text);
-    return ok && cf_item_value(&slice, &r, root, err);
+    return ok && cf_item_value(&slice, 0, slice.size, &r, root, err);
 }
 
 bool cf_source_value(cf_source *source, const cf_node *node, cf_arena *arena, const cf_node **value,

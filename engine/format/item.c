@@ -6,24 +6,32 @@
 
 #include "safetensors.h"
 
-static bool open_root(const cf_span *slice, cf_reading *r, cf_node **root, bool *blob, cf_err *err)
+static bool open_root(const cf_span *file, uint64_t at, uint64_t size, cf_reading *r,
+                      cf_node **root, bool *blob, cf_err *err)
 {
     uint8_t head[16] = {0};
     cf_node *meta;
-    const size_t n = slice->size < sizeof head ? slice->size : sizeof head;
-    if (!cf_span_read(slice, 0, head, n, err)) return false;
+    cf_span slice;
+    if (!cf_span_part(file, at, size, &slice, err)) return false;
+    const size_t n = file->size - at < sizeof head ? (size_t)(file->size - at) : sizeof head;
+    if (!cf_span_read(file, at, head, n, err)) return false;
     *blob = n > 8 && head[8] == '{' && memcmp(head, "PK", 2) != 0;
-    if (*blob) return cf_safetensors_read(slice, r, root, &meta, err);
-    if (cf_torch_legacy_magic(head, n)) return cf_torch_legacy_read(slice, r, root, err);
-    return cf_torch_zip_read(slice, r, root, err);
+    if (*blob) {
+        r->open_end = true;
+        return cf_span_part(file, at, file->size - at, &slice, err) &&
+               cf_safetensors_read(&slice, r, root, &meta, err);
+    }
+    if (size >= n && cf_torch_legacy_magic(head, n))
+        return cf_torch_legacy_read(&slice, r, root, err);
+    return cf_torch_zip_read(&slice, r, root, err);
 }
 
-bool cf_item_tensor(const cf_span *slice, const cf_claim *claim, cf_reading *r,
-                    const cf_view **view, cf_err *err)
+bool cf_item_tensor(const cf_span *file, uint64_t at, uint64_t size, const cf_claim *claim,
+                    cf_reading *r, const cf_view **view, cf_err *err)
 {
     cf_node *root;
     bool blob;
-    if (!open_root(slice, r, &root, &blob, err)) return false;
+    if (!open_root(file, at, size, r, &root, &blob, err)) return false;
     if (blob) {
         cf_node *named = cf_dict_string(root->dict, claim->name);
         if (!named && root->dict->count == 1) named = root->dict->pairs[0].value;
@@ -47,10 +55,11 @@ bool cf_item_tensor(const cf_span *slice, const cf_claim *claim, cf_reading *r,
     return true;
 }
 
-bool cf_item_value(const cf_span *slice, cf_reading *r, cf_node **root, cf_err *err)
+bool cf_item_value(const cf_span *file, uint64_t at, uint64_t size, cf_reading *r, cf_node **root,
+                   cf_err *err)
 {
     bool blob;
-    return open_root(slice, r, root, &blob, err);
+    return open_root(file, at, size, r, root, &blob, err);
 }
 
 bool cf_item_unpack(const cf_span *slice, uint64_t most, cf_take *take, void *ctx, cf_err *err)

@@ -22,12 +22,15 @@ struct cf_claim {
     const char *name; /* of the tensor, for safetensors blobs and messages */
 };
 
-/* The tensor of a slice, which is not packed (any more): its storage is located in the file of the
- * slice. E_DTYPE, E_META_CONFLICT (shape) where the item is not what is claimed. */
-bool cf_item_tensor(const cf_span *slice, const cf_claim *claim, cf_reading *r,
-                    const cf_view **view, cf_err *err);
-/* The value of a slice. */
-bool cf_item_value(const cf_span *slice, cf_reading *r, cf_node **root, cf_err *err);
+/* The tensor of the item of `size` bytes at `at` of a file, not packed (any more): its storage is
+ * located in that file. A safetensors blob may reach further than its item: torch counts only what
+ * one tensor added to it. E_DTYPE, E_META_CONFLICT (shape) where the item is not what is claimed.
+ */
+bool cf_item_tensor(const cf_span *file, uint64_t at, uint64_t size, const cf_claim *claim,
+                    cf_reading *r, const cf_view **view, cf_err *err);
+/* The value of such an item. */
+bool cf_item_value(const cf_span *file, uint64_t at, uint64_t size, cf_reading *r, cf_node **root,
+                   cf_err *err);
 
 /* Unpacks a chain of zstd frames in pieces, with or without a size in their headers, empty ones
  * too. E_LIMIT beyond `most` bytes. */

@@ -402,6 +402,24 @@ static bool container(writer *w, const cf_node *node, place at)
     }
 }
 
+/* A storage without a tensor over it is a tensor of all of it. */
+static bool bare_storage(writer *w, const cf_node *node)
+{
+    const cf_storage *storage = node->storage;
+    if (!w->tensors || storage->place == CF_NOWHERE || storage->place == CF_IN_ITEM) {
+        cf_text_printf(w->out, "{\"$class\": \"torch.UntypedStorage\", \"size\": %llu}",
+                       (unsigned long long)storage->size);
+        return true;
+    }
+    cf_arena *arena = w->tensors->arena;
+    const cf_dtype dtype = node->element ? node->element : CF_U8;
+    const int64_t numel = (int64_t)storage->size / cf_dtype_size(dtype);
+    cf_node *all = cf_node_new(arena, CF_NODE_TENSOR);
+    if (!all) return cf_arena_ok(arena, w->err);
+    all->view = cf_view_new(arena, storage, dtype, 0, 1, &numel, NULL, w->err);
+    return all->view && tensor(w, all);
+}
+
 static bool atom(writer *w, const cf_node *node)
 {
     cf_text *out = w->out;
@@ -427,10 +445,7 @@ static bool atom(writer *w, const cf_node *node)
     case CF_NODE_TENSOR:
     case CF_NODE_ARRAY: return tensor(w, node);
     case CF_NODE_SCALAR: return scalar(w, node->view);
-    case CF_NODE_STORAGE:
-        cf_text_printf(out, "{\"$class\": \"torch.UntypedStorage\", \"size\": %llu}",
-                       (unsigned long long)node->storage->size);
-        break;
+    case CF_NODE_STORAGE: return bare_storage(w, node);
     default: cf_text_str(out, "null"); break;
     }
     return true;

@@ -29,7 +29,8 @@ typedef struct cf_persid {
 
 typedef struct cf_pickle {
     cf_arena *tree, *keep;
-    bool inert; /* --inert: a forbidden name becomes an opaque value instead of an error */
+    bool checked; /* the bytes were held against a checksum */
+    bool inert;   /* --inert: a forbidden name becomes an opaque value instead of an error */
     /* Gives the storage of an id; the same pointer for the same key. NULL: the file may hold no
      * persistent ids (E_PERSID). */
     bool (*storage)(void *ctx, const cf_persid *id, const cf_storage **out, cf_err *err);

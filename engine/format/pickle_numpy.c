@@ -62,6 +62,7 @@ static const cf_view *make_view(cf_vm *vm, const cf_string *bytes, cf_dtype dtyp
                             .size = bytes->length,
                             .bytes = own,
                             .name = "",
+                            .has_crc = vm->p->checked, /* that of the whole pickle */
                             .big_endian = big_endian};
     for (int64_t d = 0, next = 1; d < ndim; d++) {
         stride[d] = next; /* the first dimension is the innermost */

@@ -211,7 +211,8 @@ static int by_begin(const void *left, const void *right)
 }
 
 /* Do the ranges tile the data, the `size` bytes from `at` on? */
-static bool tiled(cf_arena *arena, const cf_dict *tensors, uint64_t at, uint64_t size, cf_err *err)
+static bool tiled(cf_arena *arena, const cf_dict *tensors, uint64_t at, uint64_t size,
+                  bool open_end, cf_err *err)
 {
     const size_t count = tensors->count;
     const cf_pair **order = CF_NEWS(arena, const cf_pair *, count);
@@ -246,7 +247,7 @@ static bool tiled(cf_arena *arena, const cf_dict *tensors, uint64_t at, uint64_t
                    (unsigned long long)size);
         return in_member(err, cut->key->text);
     }
-    return end == size ||
+    return end == size || open_end ||
            cf_fail_at(err, CF_E_LAYOUT, (int64_t)(at + end), "%llu bytes follow the last tensor",
                       (unsigned long long)(size - end));
 }
@@ -319,7 +320,7 @@ bool cf_safetensors_read(const cf_span *span, cf_reading *r, cf_node **root, cf_
                          .name = ""};
     CF_TRY(header(&s, r->tree, data, tensors->dict, strings->dict) && cf_scan_end(&s));
     data->size = span->size - HEADER_AT - n;
-    CF_TRY(tiled(r->tree, tensors->dict, HEADER_AT + n, data->size, err));
+    CF_TRY(tiled(r->tree, tensors->dict, HEADER_AT + n, data->size, r->open_end, err));
     const cf_node *said = cf_dict_string(strings->dict, "ckptflow.dtype");
     if (said) CF_TRY(unpair(r, tensors->dict, said->text, err));
     *root = tensors;

@@ -101,13 +101,18 @@ static void place(known *k, const cf_span *span, uint64_t at)
     k->storage->place = span->fd < 0 ? CF_IN_MEMORY : CF_IN_FILE;
     k->storage->offset = span->start + at;
     k->storage->bytes = span->fd < 0 ? span->bytes + at : NULL;
+    if (span->fd < 0) k->storage->has_crc = false; /* nobody will read it again to check */
 }
 
-static bool read_pickle(cf_reading *r, const uint8_t *bytes, size_t size, size_t *used,
-                        storage_fn *storage, void *ctx, cf_node **root, cf_err *err)
+static bool read_pickle(cf_reading *r, const uint8_t *bytes, size_t size, bool checked,
+                        size_t *used, storage_fn *storage, void *ctx, cf_node **root, cf_err *err)
 {
-    cf_pickle p = {
-        .tree = r->tree, .keep = r->keep, .inert = r->inert, .storage = storage, .ctx = ctx};
+    cf_pickle p = {.tree = r->tree,
+                   .keep = r->keep,
+                   .checked = checked,
+                   .inert = r->inert,
+                   .storage = storage,
+                   .ctx = ctx};
     const bool ok = cf_pickle_read(&p, bytes, size, used, root, err);
     if (!r->forbidden[0]) memcpy(r->forbidden, p.forbidden, sizeof r->forbidden);
     return ok;
@@ -121,7 +126,7 @@ bool cf_pickle_file_read(const cf_span *span, cf_reading *r, cf_node **root, cf_
     uint8_t *bytes = cf_alloc(r->tree, span->size);
     if (!bytes) return cf_arena_ok(r->tree, err);
     CF_TRY(cf_span_read(span, 0, bytes, span->size, err));
-    return read_pickle(r, bytes, span->size, NULL, NULL, NULL, root, err) &&
+    return read_pickle(r, bytes, span->size, false, NULL, NULL, NULL, root, err) &&
            cf_arena_ok(r->tree, err);
 }
 
@@ -223,7 +228,7 @@ bool cf_torch_zip_read(const cf_span *span, cf_reading *r, cf_node **root, cf_er
     const uint8_t *bytes = NULL;
     CF_TRY(cf_zip_open(&z.zip, span, r->tree, err) && find_root(&z, &pkl, err) &&
            read_byteorder(&z, err) && cf_zip_read(&z.zip, pkl, MOST_PICKLE, r->tree, &bytes, err));
-    if (!read_pickle(r, bytes, pkl->size, NULL, zip_storage, &z, root, err))
+    if (!read_pickle(r, bytes, pkl->size, pkl->crc != 0, NULL, zip_storage, &z, root, err))
         return cf_err_in_member(err, pkl->name);
     return cf_arena_ok(r->tree, err) && cf_arena_ok(r->keep, err);
 }
@@ -255,7 +260,7 @@ static bool next_pickle(stream *s, storage_fn *storage, cf_node **root, cf_err *
     for (;;) {
         size_t used;
         if (s->have &&
-            read_pickle(s->store.reading, s->bytes, s->have, &used, storage, s, root, err)) {
+            read_pickle(s->store.reading, s->bytes, s->have, false, &used, storage, s, root, err)) {
             s->at += used;
             s->bytes += used;
             s->have -= used;

@@ -18,6 +18,7 @@ typedef struct cf_reading {
     cf_arena *tree; /* nodes: freed when the file has been read */
     cf_arena *keep; /* storages */
     uint32_t file;  /* number that storages carry */
+    bool open_end;  /* safetensors: more may follow the last tensor */
     bool inert;
     char forbidden[192]; /* out: as cf_pickle's */
 } cf_reading;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "bind.h"
@@ -123,7 +124,18 @@ static const cf_script *find_recipe(cf_recipe *recipe, const cf_scripts *scripts
         const char *stem = cf_strndup(&recipe->arena, name, suffix ? length - 4 : length);
         if (stem) script = cf_scripts_get(scripts, CF_RECIPE, stem);
     }
-    if (!script && access(name, F_OK) == 0) script = cf_script_at(&recipe->arena, CF_RECIPE, name);
+    struct stat is;
+    const bool there = !script && stat(name, &is) == 0;
+    if (there && S_ISDIR(is.st_mode)) {
+        cf_fail(err, CF_E_USAGE, "%s is a folder, not a recipe", name);
+        cf_err_set_hint(err, "ckptflow run unshard %s", name);
+        return NULL;
+    }
+    if (there) script = cf_script_at(&recipe->arena, CF_RECIPE, name);
+    if (!script && strchr(name, '/')) {
+        cf_fail(err, CF_E_USAGE, "%s: no such recipe file", name);
+        return NULL;
+    }
     if (!script && cf_arena_ok(&recipe->arena, err))
         cf_script_unknown(scripts, CF_RECIPE, name, err);
     return script;

@@ -64,17 +64,29 @@ static bool add(walk *w, const char *path, const struct stat *st)
     return true;
 }
 
+/* What cannot be listed may hold a part of the checkpoint: left out, it would be a shorter one. */
+static bool unreadable(walk *w, const char *path, int sys)
+{
+    cf_err_set(w->err, CF_E_IO, "cannot list the folder: %s", strerror(sys));
+    w->err->sys = sys;
+    return cf_err_in_file(w->err, path);
+}
+
 /* path: the folder's, with "/" behind it, or ""; the names in it are added in place. */
 static bool list_folder(walk *w, int folder, char *path, size_t length, int levels)
 {
     DIR *entries = cf_folder_read(folder);
-    if (!entries) return true;
+    if (!entries) return unreadable(w, path, errno);
     bool ok = true;
     const char *name;
     while (ok && (name = cf_folder_next(entries))) {
         const size_t n = strlen(name);
         struct stat st;
-        if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
+        if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno == ENOENT) continue; /* it went meanwhile */
+            ok = unreadable(w, path, errno);
+            break;
+        }
         const bool is_folder = S_ISDIR(st.st_mode);
         if (is_folder && levels == 1)
             ok = cf_fail(w->err, CF_E_LIMIT, "folders are nested over %d deep", MOST_LEVELS);
@@ -84,7 +96,10 @@ static bool list_folder(walk *w, int folder, char *path, size_t length, int leve
         memcpy(path + length, name, n + 1);
         if (is_folder) {
             const int sub = cf_folder_open(folder, name);
-            if (sub < 0) continue;
+            if (sub < 0) {
+                ok = errno == ENOENT || unreadable(w, path, errno);
+                continue;
+            }
             memcpy(path + length + n, "/", 2);
             ok = list_folder(w, sub, path, length + n + 1, levels - 1);
             close(sub);
@@ -98,6 +113,7 @@ static bool list_folder(walk *w, int folder, char *path, size_t length, int leve
             st = to;
         if (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) ok = add(w, path, &st);
     }
+    if (ok && !name && errno) ok = unreadable(w, path, errno);
     closedir(entries);
     return ok;
 }

@@ -29,6 +29,7 @@ const char *cf_folder_next(DIR *entries)
 {
     const struct dirent *e;
     do {
+        errno = 0; /* tells the end from an error */
         e = readdir(entries);
     } while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
     return e ? e->d_name : NULL;
@@ -47,6 +48,10 @@ static bool for_each(int dir, int levels, visit *each, int *sys)
     const char *name;
     bool ok = true;
     while (ok && (name = cf_folder_next(entries))) ok = each(dir, name, levels - 1, sys);
+    if (ok && errno) {
+        *sys = errno;
+        ok = false;
+    }
     closedir(entries);
     return ok;
 }

@@ -47,4 +47,30 @@ function index.check(file, dir, name)
   end
 end
 
+--- Without an index the names say how many there are: x-00002-of-00005. A part that is missing is
+--- an error.
+function index.complete(dir, files)
+  local have, all, first = {}, {}, {}
+  for _, file in ipairs(files) do
+    local head, part, count = file.name:match("^(.*)%-(%d+)%-of%-(%d+)%.%a+$")
+    if head then
+      local set = head .. "-of-" .. count
+      have[set] = have[set] or {}
+      have[set][tonumber(part)] = true
+      all[set], first[set] = tonumber(count), file.name
+    end
+  end
+  for set, count in pairs(all) do
+    for part = 1, math.min(count, 100000) do
+      if not have[set][part] then
+        dir:refuse(
+          ("part %d of %d is missing beside %s"):format(part, count, first[set]),
+          "the copy or the download did not finish"
+        )
+      end
+    end
+  end
+  return files
+end
+
 return index

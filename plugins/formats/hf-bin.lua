@@ -12,13 +12,15 @@ return {
   roles = { { "model", "{name}" } },
 
   detect = function(dir)
-    if dir:has("pytorch_model.bin") or dir:has(INDEX) then
+    local part = "pytorch_model-{part}-of-*.bin"
+    if dir:has("pytorch_model.bin") or dir:has(INDEX) or dir:has(part) then
       return 35, "pytorch_model*.bin"
     end
   end,
 
   files = function(dir)
-    return dir:has(INDEX) and index.files(dir, INDEX) or dir:glob("pytorch_model.bin")
+    return dir:has(INDEX) and index.files(dir, INDEX)
+      or index.complete(dir, dir:glob("pytorch_model.bin", "pytorch_model-{part}-of-*.bin"))
   end,
 
   read = function(file, out, dir)

@@ -22,7 +22,8 @@ return {
   end,
 
   files = function(dir)
-    return dir:has(INDEX) and index.files(dir, INDEX) or dir:glob("*.safetensors")
+    return dir:has(INDEX) and index.files(dir, INDEX)
+      or index.complete(dir, dir:glob("*.safetensors"))
   end,
 
   read = function(file, out, dir)

@@ -5,12 +5,25 @@
 
 #include "catalogue.h"
 #include "fuzz.h"
+#include "num.h"
 
 enum { FILES = 4, SIDE = 4, MOST_ELEMENTS = 4 * 4 * 4 };
 
 static cf_dir_file names[FILES] = {{.path = "f0"}, {.path = "f1"}, {.path = "f2"}, {.path = "f3"}};
 static cf_source source = {.dir = {.files = names, .count = FILES}};
 static const cf_storage nowhere = {.place = CF_NOWHERE, .size = 1 << 20, .name = ""};
+
+/* Elements of a row-major stretch. */
+static bool add_range(cf_part *part, fuzz_feed *feed, const char *key, cf_dtype dtype, int ndim,
+                      const int64_t *shape, cf_arena *arena, cf_err *err)
+{
+    int64_t numel;
+    cf_numel(shape, ndim, &numel);
+    const int64_t start = fuzz_byte(feed) % (numel + 1),
+                  size = fuzz_byte(feed) % (numel - start + 1);
+    const cf_view *view = cf_view_new(arena, &nowhere, dtype, 0, 1, &size, NULL, err);
+    return cf_part_range(part, key, 1, ndim, shape, start, view, NULL, NULL, err);
+}
 
 static bool one_op(cf_part *part, fuzz_feed *feed, cf_arena *arena, cf_err *err)
 {
@@ -28,6 +41,7 @@ static bool one_op(cf_part *part, fuzz_feed *feed, cf_arena *arena, cf_err *err)
     case 3: return cf_part_alias(part, key, 1, other, err);
     case 4: return cf_part_same(part, key, 1, which & 0x40 ? other : NULL, err);
     case 5: return cf_part_world(part, which % 8, which & 0x40 ? which % 8 : -1, err);
+    case 6: return add_range(part, feed, key, dtype, ndim, shape, arena, err);
     default: break;
     }
     for (int d = 0; d < ndim; d++) { /* a box inside */

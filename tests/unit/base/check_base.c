@@ -79,9 +79,7 @@ static const struct {
     {"\"\\", 2, "\"\\", "\"\\\"\\\\\""},
     {"\xc2\x9b"
      "2J",
-     4, "\\xc2\\x9b2J",
-     "\"\xc2\x9b"
-     "2J\""}, /* a C1 control is valid UTF-8 */
+     4, "\\xc2\\x9b2J", "\"\\u009b2J\""}, /* a C1 control is valid UTF-8 */
     {"\xed\xa0\x80", 3, "\\xed\\xa0\\x80", NULL},
     {"a\0b", 3, "a\\x00b", "\"a\\u0000b\""},
 };
