@@ -1,6 +1,7 @@
 /* dir: the checkpoint's folder, or several folders as one. All a format can reach.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "bind.h"
 #include "dir.h"
@@ -187,9 +188,13 @@ static int push_item(lua_State *L, cf_source *source, cf_arena *arena, uint32_t 
                !cf_mul(numel, claim->dtype ? cf_dtype_size(claim->dtype) : 1, &bytes)) {
         cf_fail(&err, CF_E_OVERFLOW, "the sizes of a tensor multiply beyond 63 bits");
     } else if ((numel || !claim->dtype) && (offset > size || length > size - offset)) {
-        cf_fail_at(&err, CF_E_BOUNDS, size,
-                   "the file ends at %lld bytes, an item lies at %lld to %lld", (long long)size,
-                   (long long)offset, (long long)offset + length);
+        int fd; /* what cannot be opened says why itself */
+        if (cf_dir_open(&source->dir, file, &fd, &err)) {
+            close(fd);
+            cf_fail_at(&err, CF_E_BOUNDS, size,
+                       "the file ends at %lld bytes, an item lies at %lld to %lld", (long long)size,
+                       (long long)offset, (long long)offset + length);
+        }
     }
     if (!err.code && claim->dtype && !claim->zstd && bytes > length)
         cf_fail(&err, CF_E_STORAGE_SIZE, "a tensor of %lld bytes in an item of %lld",

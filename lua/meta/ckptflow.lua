@@ -452,6 +452,13 @@ function index.files(dir, name) end
 ---@param name string
 function index.check(file, dir, name) end
 
+--- The files, as they were given. Without an index their names say how many parts there are
+--- (x-00002-of-00005): raises E_MISSING_FILE if one is missing.
+---@param dir ckptflow.Dir
+---@param files ckptflow.File[]
+---@return ckptflow.File[]
+function index.complete(dir, files) end
+
 ---@class ckptflow.json
 local json = {}
 

@@ -17,7 +17,7 @@ static const cf_storage nowhere = {.place = CF_NOWHERE, .size = 1 << 20, .name =
 static bool add_range(cf_part *part, fuzz_feed *feed, const char *key, cf_dtype dtype, int ndim,
                       const int64_t *shape, cf_arena *arena, cf_err *err)
 {
-    int64_t numel;
+    int64_t numel = 0;
     cf_numel(shape, ndim, &numel);
     const int64_t start = fuzz_byte(feed) % (numel + 1),
                   size = fuzz_byte(feed) % (numel - start + 1);
