@@ -12,8 +12,8 @@
 #define CF_BLOCK_H
 
 #include "arena.h"
-#include "dtype.h"
 #include "text.h"
+#include "view.h"
 
 enum { CF_BLOCK_VERSION = 1 };
 
@@ -175,6 +175,14 @@ bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots,
 static inline const char *cf_block_text(const cf_block *block, cf_ref ref)
 {
     return block->bytes + ref.at;
+}
+
+/* The file that a record lies in; "" for one that the block brings. */
+static inline const char *cf_record_path(const cf_block *block, const cf_b_record *record)
+{
+    return record->place == CF_IN_MEMORY
+               ? ""
+               : cf_block_text(block, block->sources[record->source].path);
 }
 
 /* Runs of moves that fill a chunk: one, or one a term of its sum. i counts up from 0; false: no

@@ -75,9 +75,8 @@ static bool compare_piece(run *r, const cf_b_compare *c, uint64_t at, uint64_t s
         while (left[k] == right[k]) k++;
         const cf_b_move *a = &r->block->moves[c->left], *b = &r->block->moves[c->right];
         const cf_b_record *ra = &r->block->records[a->record], *rb = &r->block->records[b->record];
-        cf_replica_conflict(
-            err, c->left_rank, cf_block_text(r->block, r->block->sources[ra->source].path),
-            c->right_rank, cf_block_text(r->block, r->block->sources[rb->source].path));
+        cf_replica_conflict(err, c->left_rank, cf_record_path(r->block, ra), c->right_rank,
+                            cf_record_path(r->block, rb));
         const size_t n = strlen(err->message);
         snprintf(err->message + n, sizeof err->message - n, ", first in element %llu",
                  (unsigned long long)((from + k) / (uint64_t)cf_dtype_size((cf_dtype)a->dtype)));
@@ -116,8 +115,7 @@ static bool check_one(void *ctx, uint64_t number, int thread, cf_err *err)
         const size_t n = (size_t)cf_min(CF_TILE, (int64_t)(rec->size - at));
         if (stopped(r, err)) return false;
         if (!cf_span_read(&r->records.bytes.records[record], at, r->buffers[thread], n, err))
-            return cf_err_in_file(err,
-                                  cf_block_text(r->block, r->block->sources[rec->source].path));
+            return cf_err_in_file(err, cf_record_path(r->block, rec));
         crc = libdeflate_crc32(crc, r->buffers[thread], n);
     }
     if (crc != rec->crc) return crc_fault(r, record, crc, err);
@@ -248,7 +246,7 @@ static bool crc_fault(const run *r, uint64_t number, uint32_t crc, cf_err *err)
                (unsigned long long)rec->size, crc, r->records.crc[number],
                tensor ? "tensor " : "a record", tensor ? tensor : "");
     cf_err_in_member(err, cf_block_text(b, rec->name));
-    return cf_err_in_file(err, cf_block_text(b, b->sources[rec->source].path));
+    return cf_err_in_file(err, cf_record_path(b, rec));
 }
 
 /* All threads' stretches in one list. */

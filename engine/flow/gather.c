@@ -424,9 +424,7 @@ bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from,
             m->cast != m->dtype ? cast_move(&t, from, to, &bytes) : carry_out(&t, from, to, &bytes);
         if (!ok) {
             const cf_b_record *r = &block->records[m->record];
-            cf_err_in_file(err, r->place == CF_IN_MEMORY
-                                    ? NULL
-                                    : cf_block_text(block, block->sources[r->source].path));
+            cf_err_add_file(err, cf_record_path(block, r));
             return false;
         }
         filled += bytes;

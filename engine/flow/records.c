@@ -15,7 +15,7 @@
 
 static const char *path_of(const cf_records *r, const cf_b_record *rec)
 {
-    return cf_block_text(r->block, r->block->sources[rec->source].path);
+    return cf_record_path(r->block, rec);
 }
 
 static bool open_sources(cf_records *r, cf_err *err)

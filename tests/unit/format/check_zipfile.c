@@ -244,8 +244,8 @@ static const struct change {
     {"deflated_pkl.pt", CENTRAL, 0, 16, 4, 1, CF_E_ZIP_CRC},
     {"deflated_pkl.pt", CENTRAL, 0, 24, 4, 138, CF_E_STORAGE_SIZE},
     {"deflated_pkl.pt", CENTRAL, 0, 24, 4, 140, CF_E_STORAGE_SIZE},
-    {"deflated_pkl.pt", CENTRAL, 0, 24, 4, 1 << 30, CF_E_ZIP_STRUCT}, /* beyond deflate's ratio */
-    {"deflated_pkl.pt", CENTRAL, 0, 10, 2, 97, CF_E_ZIP_METHOD}, /* of no build */
+    {"deflated_pkl.pt", CENTRAL, 0, 24, 4, 1 << 30, CF_E_ZIP_STRUCT},  /* beyond deflate's ratio */
+    {"deflated_pkl.pt", CENTRAL, 0, 10, 2, 97, CF_E_ZIP_METHOD},       /* of no build */
     {"deflated_pkl.pt", LOCAL, 0, 64, 4, 0xffffffff, CF_E_ZIP_STRUCT}, /* in the stream */
 };
 
