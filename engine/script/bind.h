@@ -109,6 +109,9 @@ int cf_refuse(lua_State *L, cf_code code, const char *file);
 /* ---- env.c: the globals of a state, as its registry's LUA_RIDX_GLOBALS and every chunk's _ENV */
 void cf_env_open(lua_State *L);
 
+/* ---- pairs.c */
+int cf_pairs(lua_State *L);
+
 /* ---- load.c */
 /* Pushes what a script returns, run in this state's environment. Raises L_BYTECODE and what the
  * script does. */

@@ -11,8 +11,8 @@
 
 #include "bind.h"
 
-static const char *const base[] = {"assert",   "error", "ipairs",   "pairs",  "select",
-                                   "tonumber", "type",  "rawequal", "rawlen", NULL};
+static const char *const base[] = {"assert", "error",    "ipairs", "select", "tonumber",
+                                   "type",   "rawequal", "rawlen", NULL};
 
 /* All there is, for "did you mean". */
 static const char *const known[] = {
@@ -209,10 +209,15 @@ static void add_library(lua_State *L, const char *name, lua_CFunction open)
 
 void cf_env_open(lua_State *L)
 {
-    static const luaL_Reg own[] = {{"tostring", env_tostring},   {"pcall", env_pcall},
-                                   {"next", env_next},           {"setmetatable", env_setmetatable},
-                                   {"require", cf_require},      {"class", cf_class_function},
-                                   {"numel", cf_numel_function}, {NULL, NULL}};
+    static const luaL_Reg own[] = {{"tostring", env_tostring},
+                                   {"pcall", env_pcall},
+                                   {"next", env_next},
+                                   {"pairs", cf_pairs},
+                                   {"setmetatable", env_setmetatable},
+                                   {"require", cf_require},
+                                   {"class", cf_class_function},
+                                   {"numel", cf_numel_function},
+                                   {NULL, NULL}};
     /* luaopen_base fills the table of globals, which nothing but this function ever sees. */
     lua_pushcfunction(L, luaopen_base);
     lua_call(L, 0, 1);

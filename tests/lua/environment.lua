@@ -120,4 +120,21 @@ return {
       numel({ 1, "x" })
     end, "E_TYPE", "a shape holds a string")
   end,
+
+  ["pairs goes through a table in an order of its own"] = function(t)
+    local list = {}
+    for key, value in pairs({ b = 1, a = 2, [10] = 3, [2] = 4, [0.5] = 5, c = 6, [true] = 7 }) do
+      list[#list + 1] = tostring(key) .. "=" .. value
+    end
+    t.equal(table.concat(list, " "), "0.5=5 2=4 10=3 a=2 b=1 c=6 true=7")
+    local left = { x = 1, y = 2, z = 3 }
+    for key in pairs(left) do
+      left.y = nil
+      t.equal(key == "y", false)
+    end
+    t.equal(next({}), nil)
+    for i, value in pairs({ "p", "q" }) do
+      t.equal(value, i == 1 and "p" or "q")
+    end
+  end,
 }
