@@ -10,9 +10,9 @@
 -- ordinary errors, L_ERROR, with line, traceback and the nearest name there is.
 --
 -- Beside what is below there are the safe parts of the standard library: assert error ipairs next
--- pairs (of a table: numbers, then strings by their bytes) pcall select setmetatable (no __gc) tonumber tostring type rawequal rawlen, math (no
--- random), string (no dump, no %p), table, utf8. Others, as io, os, load, raise L_DENIED. Scripts
--- have no globals of their own.
+-- pairs (of a table: numbers, then strings by their bytes) pcall select setmetatable (no __gc)
+-- tonumber tostring type rawequal rawlen, math (no random), string (no dump, no %p), table, utf8.
+-- Others, as io, os, load, raise L_DENIED. Scripts have no globals of their own.
 -- Limits of one call: 2 s of CPU and 10 us a row (L_LIMIT_CPU), 32 MiB and 1 KiB a row
 -- (L_LIMIT_MEM), 1 GiB of decoded JSON and walked keys (E_LIMIT).
 
