@@ -100,8 +100,9 @@ bool cf_plan_layout(cf_plan *plan, cf_blocker *b, cf_err *err)
     bool ok = l.written && cf_mover_init(&l.mover, plan->cat->source, b, err) && lay_out(&l, err);
     cf_mover_free(&l.mover);
     if (l.n_differ)
-        cf_text_printf(&plan->notes, "%zu tensor%s of no role between ranks, %s: %s%s\n",
-                       l.n_differ, l.n_differ > 1 ? "s differ" : " differs",
+        cf_text_printf(&plan->notes,
+                       "%zu tensor%s without a role differ%s between ranks, %s: %s%s\n", l.n_differ,
+                       l.n_differ > 1 ? "s" : "", l.n_differ > 1 ? "" : "s",
                        cf_values_kept(plan->cat->values, l.n_differ), l.differ.at,
                        l.n_differ > 8 ? ", ..." : "");
     cf_text_free(&l.differ);
