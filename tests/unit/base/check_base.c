@@ -1,7 +1,6 @@
 /* Arenas and their limits, maps, text for people and JSON, checked sizes. */
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "arena.h"
@@ -9,6 +8,7 @@
 #include "num.h"
 #include "pool.h"
 #include "span.h"
+#include "suite.h"
 #include "text.h"
 
 START_TEST(arena_keeps_what_it_gave)
@@ -162,9 +162,5 @@ int main(void)
     tcase_add_test(c, pool_does_all_or_tells);
     tcase_add_test(c, codes_have_their_exits);
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

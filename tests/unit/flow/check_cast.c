@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cast.h"
+#include "suite.h"
 
 static uint64_t cast(cf_dtype from, uint64_t bits, cf_dtype to)
 {
@@ -130,9 +131,5 @@ int main(void)
     tcase_add_test(c, fast_is_right);
     tcase_add_test(c, what_there_is);
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

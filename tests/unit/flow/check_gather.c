@@ -11,6 +11,7 @@
 #include "gather.h"
 #include "moves.h"
 #include "num.h"
+#include "suite.h"
 
 static uint64_t state = 88172645463325252ULL;
 
@@ -213,9 +214,5 @@ int main(void)
     tcase_add_test(c, random_tensors);
     tcase_add_test(c, large_rows_and_columns);
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

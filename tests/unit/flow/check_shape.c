@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "shape.h"
+#include "suite.h"
 
 typedef struct cover {
     const char *what;
@@ -116,9 +117,5 @@ int main(void)
     tcase_add_loop_test(c, covers, 0, sizeof COVERS / sizeof *COVERS);
     tcase_add_test(c, every_range);
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

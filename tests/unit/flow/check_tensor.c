@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "num.h"
+#include "suite.h"
 #include "tensor.h"
 
 enum { MOST = 20000 };
@@ -312,9 +313,5 @@ int main(void)
     tcase_add_test(c, random_ranges);
     tcase_add_test(c, refusals);
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    const int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return run_suite(s);
 }

@@ -2,10 +2,10 @@
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "json.h"
+#include "suite.h"
 
 static cf_arena arena;
 static cf_err err;
@@ -454,9 +454,5 @@ int main(void)
     tcase_add_test(tcase, test_indent);
     Suite *suite = suite_create("json");
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

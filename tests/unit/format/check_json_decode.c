@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "json.h"
+#include "suite.h"
 #include "torchfile.h"
 
 static cf_arena tree, keep, back;
@@ -299,9 +300,5 @@ int main(void)
     tcase_add_test(tcase, test_depth);
     tcase_add_test(tcase, test_no_json);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

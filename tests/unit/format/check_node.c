@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "node.h"
+#include "suite.h"
 
 static cf_arena arena;
 static cf_err err;
@@ -318,9 +319,5 @@ int main(void)
     tcase_add_test(tcase, scalars_are_numbers);
     tcase_add_test(tcase, copies_outlive);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

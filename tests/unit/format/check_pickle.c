@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "pickle.h"
+#include "suite.h"
 
 static cf_arena tree, keep;
 static cf_pickle reader;
@@ -45,13 +46,7 @@ static cf_node *read_pickle(const void *bytes, size_t size)
 
 static cf_node *read_file(const char *name)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/pickle/%s", getenv("CF_FIXTURES"), name);
-    FILE *f = fopen(path, "rb");
-    ck_assert_msg(f != NULL, "%s", path);
-    const size_t size = fread(file, 1, sizeof file, f);
-    fclose(f);
-    return read_pickle(file, size);
+    return read_pickle(file, load_fixture("pickle", name, file, sizeof file));
 }
 
 static void assert_shown(const cf_node *node, const char *want)
@@ -486,11 +481,7 @@ END_TEST
 START_TEST(every_cut_and_every_flip)
 {
     ck_assert_ptr_nonnull(read_file("proto5.pkl"));
-    char path[4096];
-    snprintf(path, sizeof path, "%s/pickle/proto5.pkl", getenv("CF_FIXTURES"));
-    FILE *f = fopen(path, "rb");
-    const size_t size = fread(file, 1, sizeof file, f);
-    fclose(f);
+    const size_t size = load_fixture("pickle", "proto5.pkl", file, sizeof file);
     for (size_t i = 0; i < size; i++) {
         teardown();
         setup();
@@ -539,9 +530,5 @@ int main(void)
     tcase_add_test(tcase, every_cut_and_every_flip);
     tcase_add_test(tcase, little_memory);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

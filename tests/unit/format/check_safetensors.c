@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "safetensors.h"
+#include "suite.h"
 
 static cf_arena tree, keep;
 static cf_err err;
@@ -365,9 +366,5 @@ int main(void)
     tcase_add_test(tcase, test_write_refuses);
     Suite *suite = suite_create("safetensors");
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "suite.h"
 #include "torchfile.h"
 
 enum { MOST = 1 << 14 };
@@ -15,12 +16,7 @@ static cf_err err;
 
 static void load(const char *name)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/torch/%s", getenv("CF_FIXTURES"), name);
-    FILE *f = fopen(path, "rb");
-    ck_assert_msg(f != NULL, "%s", path);
-    size = fread(file, 1, sizeof file, f);
-    fclose(f);
+    size = load_fixture("torch", name, file, sizeof file);
 }
 
 static void setup(void)
@@ -389,9 +385,5 @@ int main(void)
     tcase_add_test(tcase, reads_long_stream_pickles);
     tcase_add_test(tcase, reads_bare_pickles);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -1,10 +1,10 @@
 /* Zip archives: a real torch.save file, and copies of it with one field changed. */
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "suite.h"
 #include "zipfile.h"
 
 static uint8_t file[1 << 15];
@@ -14,12 +14,7 @@ static cf_err err;
 
 static void load(const char *name)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/torch/%s", getenv("CF_FIXTURES"), name);
-    FILE *f = fopen(path, "rb");
-    ck_assert_msg(f != NULL, "%s", path);
-    size = fread(file, 1, sizeof file, f);
-    fclose(f);
+    size = load_fixture("torch", name, file, sizeof file);
 }
 
 static void setup(void)
@@ -313,9 +308,5 @@ int main(void)
     tcase_add_test(tcase, refuses_trailing_and_nested);
     tcase_add_test(tcase, refuses_every_cut);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bind.h"
+#include "suite.h"
 
 static char *reference;
 
@@ -172,10 +173,7 @@ int main(void)
     tcase_add_test(tests, handles_are_documented);
     tcase_add_test(tests, modules_are_documented);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const int failed = run_suite(suite);
     free(reference);
-    return failed > 0;
+    return failed;
 }

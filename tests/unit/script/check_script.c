@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "bind.h"
+#include "suite.h"
 
 static char folder[] = "/tmp/check-script-XXXXXX";
 static const char GOOD[] =
@@ -265,12 +266,9 @@ int main(void)
     tcase_add_test(tests, endless_library_calls_end_the_process);
 #endif
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const int failed = run_suite(suite);
     char command[600];
     snprintf(command, sizeof command, "rm -r '%s'", folder);
     if (system(command) != 0) return 1;
-    return failed > 0;
+    return failed;
 }

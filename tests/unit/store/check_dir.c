@@ -203,5 +203,5 @@ int main(void)
     tcase_add_test(t, too_deep);
     tcase_add_test(t, beneath);
     tcase_add_test(t, beneath_by_steps);
-    return run_suite("dir", t);
+    return run_in_folders("dir", t);
 }

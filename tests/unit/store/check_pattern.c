@@ -1,11 +1,11 @@
 /* Patterns, globs and natural order: tables of inputs and answers. */
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "pattern.h"
+#include "suite.h"
 
 static const struct {
     const char *pattern, *path;
@@ -181,9 +181,5 @@ int main(void)
     tcase_add_loop_test(t, glob_matches, 0, sizeof globs / sizeof *globs);
     tcase_add_test(t, natural_order);
     suite_add_tcase(suite, t);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }

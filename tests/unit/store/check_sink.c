@@ -263,5 +263,5 @@ int main(void)
     tcase_add_test(t, bad_names);
     tcase_add_test(t, free_space);
     tcase_set_timeout(t, 60);
-    return run_suite("sink", t);
+    return run_in_folders("sink", t);
 }

@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "suite.h"
+
 static char test_folder[64];
 
 static void enter_folder(void)
@@ -56,16 +58,12 @@ static bool refuse_call(unsigned number, unsigned error)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-static int run_suite(const char *name, TCase *tests)
+static int run_in_folders(const char *name, TCase *tests)
 {
     Suite *suite = suite_create(name);
     tcase_add_checked_fixture(tests, enter_folder, leave_folder);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_suite(suite);
 }
 
 #endif
