@@ -157,6 +157,12 @@ bool cf_text_ok(const cf_text *text, cf_err *err)
     return text->failed ? cf_fail(err, CF_E_MEMORY, "out of memory") : true;
 }
 
+bool cf_text_ends(const char *text, const char *suffix)
+{
+    const size_t n = strlen(text), m = strlen(suffix);
+    return n >= m && strcmp(text + n - m, suffix) == 0;
+}
+
 int cf_text_distance(const char *a, const char *b)
 {
     enum { MOST = 64 };

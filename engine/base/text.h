@@ -30,6 +30,8 @@ bool cf_text_ok(const cf_text *text, cf_err *err);
 /* Is it UTF-8 without surrogates and overlong forms? The offset of the first bad byte, or size. */
 size_t cf_utf8_valid(const char *s, size_t size);
 
+bool cf_text_ends(const char *text, const char *suffix);
+
 /* Levenshtein's distance, capped at 99: for "did you mean". */
 int cf_text_distance(const char *a, const char *b);
 

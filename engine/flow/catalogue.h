@@ -85,8 +85,6 @@ cf_part *cf_part_new(cf_source *source, uint32_t file, int32_t rank);
 void cf_part_free(cf_part *part);
 uint32_t cf_part_file(const cf_part *part);
 
-bool cf_part_tensor(cf_part *part, const char *key, size_t length, const cf_view *view,
-                    cf_err *err);
 /* shape NULL: the declared one, else the hull; n_at is the number of offsets given. */
 bool cf_part_piece(cf_part *part, const char *key, size_t length, int ndim, const int64_t *shape,
                    int n_at, const int64_t *at, const cf_view *view, cf_err *err);

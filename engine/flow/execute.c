@@ -51,13 +51,6 @@ void cf_replica_conflict(cf_err *err, int32_t a, const char *in_a, int32_t b, co
 /* ---- before the first byte ---------------------------------------------------------------------
  */
 
-static bool stopped(const run *r, cf_err *err)
-{
-    if (!r->x->stop || !*r->x->stop) return false;
-    cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)*r->x->stop);
-    return true;
-}
-
 static bool compare_piece(run *r, const cf_b_compare *c, uint64_t at, uint64_t size, int thread,
                           cf_err *err)
 {
@@ -92,7 +85,7 @@ static bool compare_one(void *ctx, uint64_t number, int thread, cf_err *err)
     run *r = ctx;
     const cf_b_compare *c = &r->block->compares[number];
     bool ok = true;
-    if (stopped(r, err)) return false;
+    if (cf_stopped(r->x, err)) return false;
     if (c->all || c->size <= BLOCKS * BLOCK) {
         ok = compare_piece(r, c, 0, c->size, thread, err);
     } else {
@@ -113,7 +106,7 @@ static bool check_one(void *ctx, uint64_t number, int thread, cf_err *err)
     uint32_t crc = 0;
     for (uint64_t at = 0; at < rec->size; at += CF_TILE) {
         const size_t n = (size_t)cf_min(CF_TILE, (int64_t)(rec->size - at));
-        if (stopped(r, err)) return false;
+        if (cf_stopped(r->x, err)) return false;
         if (!cf_span_read(&r->records.bytes.records[record], at, r->buffers[thread], n, err))
             return cf_err_in_file(err, cf_record_path(r->block, rec));
         crc = libdeflate_crc32(crc, r->buffers[thread], n);
@@ -206,7 +199,7 @@ static bool do_window(void *ctx, uint64_t job, int thread, cf_err *err)
     const cf_b_file *f = &r->block->files[w->file];
     uint64_t chunk = w->chunk, reach = w->chunk;
     for (uint64_t at = w->begin; at < w->end;) {
-        if (stopped(r, err)) return false;
+        if (cf_stopped(r->x, err)) return false;
         uint64_t end = cut_at(r->block, f, &reach, at, CF_TILE);
         if (end > w->end) end = w->end;
         if (!fill_tile(r, w, at, end, &chunk, thread, err)) return false;

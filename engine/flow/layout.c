@@ -40,18 +40,13 @@ static bool add_entries(cf_layout *l, const cf_write *w, cf_err *err)
            cf_lay_safetensors(l, w->path, &items, &w->options, err);
 }
 
-static bool ends(const char *path, const char *suffix)
-{
-    const size_t n = strlen(path), m = strlen(suffix);
-    return n >= m && strcmp(path + n - m, suffix) == 0;
-}
-
 /* Never a file that the format read, an index, a manifest, or a path the plan writes. */
 static bool may_copy(const cf_layout *l, uint32_t file)
 {
     const char *path = cf_source_path(l->plan->cat->source, file);
     if (l->plan->cat->was_read && l->plan->cat->was_read[file]) return false;
-    if (ends(path, ".index.json") || strcmp(path, "ckptflow-manifest.json") == 0) return false;
+    if (cf_text_ends(path, ".index.json") || strcmp(path, "ckptflow-manifest.json") == 0)
+        return false;
     const cf_text *files = &l->b->sections[CF_B_FILES];
     const cf_b_file *f = (const cf_b_file *)(const void *)files->at;
     for (size_t i = 0; i < files->size / sizeof *f; i++)

@@ -6,6 +6,7 @@
 
 #include "dtype.h"
 #include "execute.h"
+#include "records.h"
 
 static void add_string(cf_text *out, const char *name, const cf_block *b, cf_ref ref)
 {
@@ -128,14 +129,7 @@ bool cf_manifest_write(const cf_block *block, const cf_outcome *outcome, cf_sink
     int fd = -1;
     write_text(&text, block, outcome);
     bool ok = cf_text_ok(&text, err) && cf_sink_create(sink, PATH, text.size, &fd, err);
-    for (size_t done = 0; ok && done < text.size;) {
-        const ssize_t n = pwrite(fd, text.at + done, text.size - done, (off_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            ok = cf_fail_sys(err, errno, "cannot write");
-        else
-            done += (size_t)n;
-    }
+    ok = ok && cf_write_all(fd, text.at, text.size, 0, err);
     if (ok && fsync && fdatasync(fd) != 0) ok = cf_fail_sys(err, errno, "cannot finish writing");
     if (fd >= 0 && close(fd) != 0 && ok) ok = cf_fail_sys(err, errno, "cannot finish writing");
     cf_text_free(&text);

@@ -118,12 +118,6 @@ bool cf_part_range(cf_part *part, const char *key, size_t length, int ndim, cons
     return cf_arena_ok(&part->arena, err);
 }
 
-bool cf_part_tensor(cf_part *part, const char *key, size_t length, const cf_view *view, cf_err *err)
-{
-    static const int64_t zero[CF_MOST_DIMS];
-    return cf_part_piece(part, key, length, view->ndim, view->shape, view->ndim, zero, view, err);
-}
-
 bool cf_part_value(cf_part *part, const char *key, size_t length, const cf_node *node, cf_err *err)
 {
     cf_op *op = add(part, CF_OP_VALUE, key, length, err);

@@ -33,11 +33,10 @@ void cf_plan_free(cf_plan *plan)
 
 static int writer_of(const char *path, const char *as)
 {
-    const size_t n = strlen(path);
     for (int i = 0; i < N_WRITERS; i++) {
         const char *suffix = WRITERS[i].suffix;
         if (as ? strcmp(WRITERS[i].name, as) == 0
-               : suffix && n > strlen(suffix) && strcmp(path + n - strlen(suffix), suffix) == 0)
+               : suffix && cf_text_ends(path, suffix) && strcmp(path, suffix) != 0)
             return i;
     }
     return -1;

@@ -50,6 +50,13 @@ bool cf_records_unchanged(const cf_records *r, cf_err *err)
     return true;
 }
 
+bool cf_stopped(const cf_execution *x, cf_err *err)
+{
+    if (!x->stop || !*x->stop) return false;
+    cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)*x->stop);
+    return true;
+}
+
 /* ---- scratch -----------------------------------------------------------------------------------
  */
 
@@ -190,8 +197,7 @@ static bool open_item(void *ctx, uint64_t number, int thread, cf_err *err)
     const cf_b_record *rec = &r->block->records[number];
     (void)thread;
     if (rec->place != CF_IN_ITEM) return true;
-    if (r->x->stop && *r->x->stop)
-        return cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)*r->x->stop);
+    if (cf_stopped(r->x, err)) return false;
     cf_arena tree, keep;
     cf_arena_init(&tree, (64u << 20));
     cf_arena_init(&keep, (64u << 20));

@@ -32,6 +32,8 @@ bool cf_records_open(cf_records *r, const cf_execution *x, cf_sink *sink, cf_err
 bool cf_records_unchanged(const cf_records *r, cf_err *err);
 void cf_records_close(cf_records *r);
 
+/* Has a signal asked to stop? Then the error is set: E_INTERRUPTED. */
+bool cf_stopped(const cf_execution *x, cf_err *err);
 /* All of it to a file; E_SPACE, E_IO. */
 bool cf_write_all(int fd, const void *bytes, uint64_t size, uint64_t at, cf_err *err);
 

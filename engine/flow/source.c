@@ -59,15 +59,10 @@ void cf_source_note(cf_source *source, const char *fmt, ...)
     pthread_mutex_unlock(&source->lock);
 }
 
-static bool ends(const char *path, const char *suffix)
-{
-    const size_t n = strlen(path), m = strlen(suffix);
-    return n >= m && strcmp(path + n - m, suffix) == 0;
-}
-
 static bool torch_suffix(const char *path)
 {
-    return ends(path, ".pt") || ends(path, ".pth") || ends(path, ".bin") || ends(path, ".ckpt");
+    return cf_text_ends(path, ".pt") || cf_text_ends(path, ".pth") || cf_text_ends(path, ".bin") ||
+           cf_text_ends(path, ".ckpt");
 }
 
 /* Text, or JSON where the suffix or the first character says so. */
@@ -81,7 +76,7 @@ static bool read_text(const cf_span *span, const char *path, cf_tree *tree, cf_e
     if (!cf_span_read(span, 0, text, span->size, err)) return false;
     text[span->size] = '\0';
     const bool json = span->size && (text[0] == '{' || text[0] == '[');
-    if (json || ends(path, ".json"))
+    if (json || cf_text_ends(path, ".json"))
         return cf_json_read(text, span->size, &tree->arena, &tree->root, err);
     static const char LFS[] = "version https://git-lfs";
     if (span->size >= sizeof LFS - 1 && memcmp(text, LFS, sizeof LFS - 1) == 0) {
@@ -109,7 +104,7 @@ static bool read_root(const cf_span *span, const char *path, bool inert, cf_tree
         return cf_fail(err, CF_E_MAGIC, "numpy files are not read in this version");
     } else if (cf_torch_legacy_magic(head, n)) {
         ok = cf_torch_legacy_read(span, &r, &tree->root, err);
-    } else if (ends(path, ".safetensors") ||
+    } else if (cf_text_ends(path, ".safetensors") ||
                (n > 8 && head[8] == '{' && !(head[0] == '{' || head[0] == '['))) {
         return cf_safetensors_read(span, &r, &tree->root, &tree->meta, err);
     } else if (n >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5) {
