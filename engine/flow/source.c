@@ -10,6 +10,7 @@
 
 #include "item.h"
 #include "json.h"
+#include "npy.h"
 #include "safetensors.h"
 #include "torchfile.h"
 
@@ -100,8 +101,10 @@ static bool read_root(const cf_span *span, const char *path, bool inert, cf_tree
     bool ok;
     if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0) {
         ok = cf_torch_zip_read(span, &r, &tree->root, err);
-    } else if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0) {
-        return cf_fail(err, CF_E_MAGIC, "numpy files are not read in this version");
+        if (!ok && err->code == CF_E_MAGIC && cf_npz_is(span, &tree->arena))
+            ok = cf_npz_read(span, &r, &tree->root, err);
+    } else if (cf_npy_magic(head, n)) {
+        ok = cf_npy_read(span, &r, &tree->root, err);
     } else if (cf_torch_legacy_magic(head, n)) {
         ok = cf_torch_legacy_read(span, &r, &tree->root, err);
     } else if (cf_text_ends(path, ".safetensors") ||

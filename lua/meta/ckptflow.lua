@@ -140,7 +140,7 @@ function Dir:refuse(message, hint, code) end
 ---@field folder string  of name, with its "/", or ""
 ---@field size integer  bytes
 ---@field rank? integer  from {rank}
----@field root any  the value in it, by its first bytes: torch zip, torch stream, pickle, safetensors (a dict of views), JSON; else its text. Parsed when first asked for, its trees kept within a budget. Raises what is wrong with the file: E_MAGIC, E_TRUNCATED, E_ZIP_*, E_GLOBAL_DENIED ...
+---@field root any  the value in it, by its first bytes: torch zip, torch stream, pickle, safetensors and npz (dicts of views), npy (a view), JSON; else its text. Parsed when first asked for, its trees kept within a budget. Raises what is wrong with the file: E_MAGIC, E_TRUNCATED, E_ZIP_*, E_GLOBAL_DENIED ...
 ---@field meta ckptflow.Node  safetensors' __metadata__: texts by name; else an empty dict. Raises as root
 ---@field [string] integer|string|nil  what the other placeholders took
 local File = {}
