@@ -100,9 +100,24 @@ static bool claim(cf_catalogue *cat, cf_row *row, const cf_op *op, cf_err *err)
     return cf_arena_ok(&cat->arena, err);
 }
 
+/* With a list of faults: what could not be found is told there, and stands here without a place. */
+static bool lost(const cf_catalogue *cat, const cf_storage *s)
+{
+    return cat->source->faults && s->place == CF_NOWHERE;
+}
+
+/* Is the error one for the list of faults? The row is broken then. */
+static bool taken(const cf_catalogue *cat, cf_row *row, const cf_err *err)
+{
+    if (!cf_faults_take(cat->source->faults, err)) return false;
+    if (row) row->broken = true;
+    return true;
+}
+
 static bool add_piece(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_row *row, cf_err *err)
 {
     if (!claim(cat, row, op, err)) return false;
+    if (lost(cat, op->view->storage)) return true; /* a hole, then */
     if (!op->shape && row->shape &&
         !cf_box_inside(row->ndim, row->shape, op->at, op->view->shape, err))
         return false;
@@ -124,6 +139,7 @@ static bool add_value(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_row 
 {
     if (is_tensor(row))
         return cf_fail(err, CF_E_META_CONFLICT, "a value here, a tensor in %s", file_of(cat, row));
+    if (op->node->kind == CF_NODE_STORAGE && lost(cat, op->node->storage)) return true;
     cf_value *value = CF_PUSH(&cat->arena, row->values, row->n_values, row->cap_values);
     if (!value) return cf_arena_ok(&cat->arena, err);
     *value = (cf_value){.rank = op->rank, .file = file, .hash = op->hash};
@@ -178,6 +194,7 @@ bool cf_catalogue_merge(cf_catalogue *cat, cf_part *part, cf_err *err)
         if (!ok) {
             cf_err_in_file(err, cf_source_path(part->source, part->file));
             cf_err_in_member(err, part->ops[i].key);
+            ok = taken(cat, cf_catalogue_find(cat, part->ops[i].key), err);
         }
     }
     cf_part_free(part);
@@ -236,8 +253,9 @@ static bool check_same(const cf_catalogue *cat, cf_err *err)
             cf_text table = {0};
             add_table(cat, s->key, &table);
             cf_fail(err, CF_E_META_CONFLICT, "%s: %s", s->key, table.at ? table.at : "differs");
-            ok = cf_err_hint(err, "the files are not of one save");
+            cf_err_hint(err, "the files are not of one save");
             cf_text_free(&table);
+            ok = taken(cat, NULL, err);
         }
     }
     cf_arena_free(&scratch);
@@ -331,6 +349,7 @@ static void take_aliases(cf_catalogue *cat)
         row->hull = of->hull;
         row->pieces = of->pieces;
         row->n_pieces = of->n_pieces;
+        row->broken = of->broken;
     }
 }
 
@@ -457,7 +476,7 @@ static bool check_values(cf_catalogue *cat, cf_err *err)
 
 bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles, cf_err *err)
 {
-    if (!check_same(cat, err) || !check_world(cat, err)) return false;
+    if (!check_same(cat, err) || (!check_world(cat, err) && !taken(cat, NULL, err))) return false;
     cf_arena scratch;
     cf_arena_init(&scratch, 0);
     bool ok = true;
@@ -466,7 +485,11 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
         if (row->alias) continue;
         if (!is_tensor(row)) continue;
         ok = (row->shape || take_hull(cat, row, err)) && check_cover(cat, row, &scratch, err);
-        if (!ok) cf_err_in_member(err, row->key);
+        row->broken |= row->hull && !row->n_pieces; /* all of them were lost */
+        if (!ok) {
+            cf_err_in_member(err, row->key);
+            ok = taken(cat, row, err);
+        }
         if (scratch.held > (1 << 20)) cf_arena_free(&scratch);
     }
     cf_arena_free(&scratch);
@@ -480,7 +503,7 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
         int32_t *ranks;
         cat->world = (int64_t)cf_catalogue_ranks(cat, &ranks);
     }
-    return check_values(cat, err) && cf_arena_ok(&cat->arena, err);
+    return (check_values(cat, err) || taken(cat, NULL, err)) && cf_arena_ok(&cat->arena, err);
 }
 
 size_t cf_catalogue_ranks(cf_catalogue *cat, int32_t **ranks)

@@ -46,6 +46,7 @@ typedef struct cf_row {
     bool compared;           /* its replicas are, by the plan */
     int64_t written;         /* elements that views of it were written of */
     bool differs;            /* a value that differs between ranks */
+    bool broken;             /* not whole: why is among the source's faults */
 } cf_row;
 
 typedef struct cf_role {
@@ -108,7 +109,8 @@ bool cf_part_world(cf_part *part, int64_t size, int32_t rank, cf_err *err);
 /* Adds a part and frees it. E_META_CONFLICT, E_DTYPE: other dtype or shape than before. */
 bool cf_catalogue_merge(cf_catalogue *cat, cf_part *part, cf_err *err);
 
-/* After the last file: same, world, aliases, hulls, roles, replicas, exact coverage. */
+/* After the last file: same, world, aliases, hulls, roles, replicas, exact coverage. With a list of
+ * faults at the source only what is no fault of the input fails. */
 bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles, cf_err *err);
 
 /* "the smallest rank's are taken": of n values that differ, for notes. */

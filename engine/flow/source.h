@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #include "dir.h"
+#include "faults.h"
 #include "node.h"
 
 typedef struct cf_tree {
@@ -34,6 +35,7 @@ typedef struct cf_source {
     pthread_mutex_t lock;
     uint64_t clock, kept; /* bytes in trees without a pin */
     cf_text notes;        /* warnings, one a line */
+    cf_faults *faults;    /* NULL: the first one ends the work; set by who opened it, borrowed */
 } cf_source;
 
 /* paths are borrowed for as long as the source. */

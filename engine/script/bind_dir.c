@@ -82,7 +82,11 @@ static bool stays_inside(const char *path, size_t length)
     return true;
 }
 
-static uint32_t find_file(lua_State *L, int index)
+/* Where faults are collected, an item of a file that is not there, or that does not lie in it, is
+ * one: what is left is an item without a place. */
+enum { NO_FILE = UINT32_MAX };
+
+static uint32_t find_file(lua_State *L, int index, bool may_miss)
 {
     const cf_source *source = source_of(L);
     size_t length;
@@ -94,6 +98,7 @@ static uint32_t find_file(lua_State *L, int index)
         cf_err err;
         cf_fail(&err, CF_E_MISSING_FILE, "no such file in the checkpoint");
         cf_err_in_file(&err, path);
+        if (may_miss && cf_faults_take(source->faults, &err)) return NO_FILE;
         cf_raise(L, &err);
     }
     return file;
@@ -101,7 +106,7 @@ static uint32_t find_file(lua_State *L, int index)
 
 static int dir_file(lua_State *L)
 {
-    cf_push_file(L, find_file(L, 2), NULL);
+    cf_push_file(L, find_file(L, 2, false), NULL);
     return 1;
 }
 
@@ -180,13 +185,15 @@ static int push_item(lua_State *L, cf_source *source, cf_arena *arena, uint32_t 
     *s = (cf_storage){.place = CF_IN_ITEM, .file = file, .name = ""};
     s->claim = claim;
     int64_t numel = 0, bytes = 0;
-    const int64_t size = (int64_t)source->dir.files[file].size;
+    const int64_t size = file == NO_FILE ? 0 : (int64_t)source->dir.files[file].size;
     if (offset < 0 || length < 0) {
         cf_fail(&err, CF_E_NUMBER, "an item of %lld bytes at %lld", (long long)length,
                 (long long)offset);
     } else if (!cf_numel(claim->shape, claim->ndim, &numel) ||
                !cf_mul(numel, claim->dtype ? cf_dtype_size(claim->dtype) : 1, &bytes)) {
         cf_fail(&err, CF_E_OVERFLOW, "the sizes of a tensor multiply beyond 63 bits");
+    } else if (file == NO_FILE) {
+        *s = (cf_storage){.place = CF_NOWHERE, .name = ""};
     } else if ((numel || !claim->dtype) && (offset > size || length > size - offset)) {
         int fd; /* what cannot be opened says why itself */
         if (cf_dir_open(&source->dir, file, &fd, &err)) {
@@ -196,13 +203,15 @@ static int push_item(lua_State *L, cf_source *source, cf_arena *arena, uint32_t 
                        (long long)offset, (long long)offset + length);
         }
     }
-    if (!err.code && claim->dtype && !claim->zstd && bytes > length)
+    if (!err.code && file != NO_FILE && claim->dtype && !claim->zstd && bytes > length)
         cf_fail(&err, CF_E_STORAGE_SIZE, "a tensor of %lld bytes in an item of %lld",
                 (long long)bytes, (long long)length);
     if (err.code) {
         cf_err_add_file(&err, source->dir.files[file].path);
         if (*claim->name) cf_err_add_member(&err, claim->name);
-        return cf_raise(L, &err);
+        const bool sized = err.code != CF_E_OVERFLOW && err.code != CF_E_NUMBER;
+        if (!sized || !cf_faults_take(source->faults, &err)) return cf_raise(L, &err);
+        *s = (cf_storage){.place = CF_NOWHERE, .name = ""};
     }
     s->offset = (uint64_t)offset;
     s->packed = (uint64_t)length;
@@ -227,7 +236,7 @@ static int dir_item(lua_State *L)
     const cf_part *part = cf_host_of(L)->part;
     source_of(L);
     if (!part) return luaL_error(L, "dir:item is of use in `read` alone");
-    const uint32_t file = find_file(L, 2);
+    const uint32_t file = find_file(L, 2, true);
     const lua_Integer offset = check_place(L, 3, "offset"), length = check_place(L, 4, "length");
     cf_arena *arena = &source->trees[cf_part_file(part)].keep;
     return push_item(L, source, arena, file, offset, length, check_claim(L, arena));

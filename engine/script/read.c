@@ -235,6 +235,7 @@ typedef struct reading {
     uint64_t merged; /* files that are in the catalogue */
     uint64_t failed; /* the first file, in order, that failed; none: the number of files */
     cf_err err;      /* why */
+    uint64_t spoilt; /* files that could not be read, where faults are collected */
 } reading;
 
 static int read_job(lua_State *L)
@@ -301,6 +302,16 @@ static void merge(reading *r)
     pthread_cond_broadcast(&r->moved);
 }
 
+/* What a file that cannot be read says: that its rank is there. */
+static cf_part *empty_part(const reading *r, const listed *item)
+{
+    cf_part *part = cf_part_new(r->source, item->file, item->rank);
+    cf_err err;
+    if (!part || cf_part_world(part, -1, -1, &err)) return part;
+    cf_part_free(part);
+    return NULL;
+}
+
 static bool file_job(void *ctx, uint64_t number, int thread, cf_err *err)
 {
     reading *r = ctx;
@@ -312,7 +323,10 @@ static bool file_job(void *ctx, uint64_t number, int thread, cf_err *err)
     if (!wanted) return true;
 
     cf_part *part = read_file(r, &r->list->files[number], thread, err);
+    const bool spoilt = !part && cf_faults_take(r->source->faults, err);
+    if (spoilt) part = empty_part(r, &r->list->files[number]);
     pthread_mutex_lock(&r->lock);
+    if (spoilt && r->spoilt++ == 0) r->err = *err;
     if (part)
         r->parts[number] = part;
     else
@@ -340,6 +354,7 @@ static bool read_all(reading *r, int threads, cf_err *err)
         pthread_mutex_init(&r->lock, NULL);
         pthread_cond_init(&r->moved, NULL);
         ok = cf_pool_run(threads, count, file_job, r, err);
+        if (ok && r->spoilt && r->spoilt == count) ok = false; /* nothing at all could be read */
         if (!ok) *err = r->err; /* the first in order, not the first in time */
         pthread_cond_destroy(&r->moved);
         pthread_mutex_destroy(&r->lock);
