@@ -25,7 +25,7 @@ typedef struct cf_piece {
 typedef struct cf_value {
     int32_t rank;
     uint32_t file;
-    const cf_node *node; /* NULL: equal in hash to an earlier one */
+    const cf_node *node; /* NULL: equal in hash to another, or not kept: cf_row_value */
     uint64_t hash;
 } cf_value;
 
@@ -38,7 +38,7 @@ typedef struct cf_row {
     int64_t numel;
     cf_piece *pieces; /* in the order they were read */
     size_t n_pieces, cap_pieces;
-    cf_value *values; /* of values: one a rank that has it */
+    cf_value *values; /* of values: one a rank that has it, by rank; the first has its node */
     size_t n_values, cap_values;
     const char *role, *name; /* "model" "optim" "copy" "rest"; name within the role */
     struct cf_row *alias;    /* the row whose pieces these are */
@@ -69,6 +69,8 @@ typedef struct cf_catalogue {
     bool said_world; /* a file said how many ranks wrote it: */
     int64_t world;   /* ranks that wrote it: what files said, else ranks seen */
     cf_values values;
+    cf_text misnamed; /* files named for another rank than they hold */
+    size_t n_misnamed;
     cf_text notes; /* for people: what differs between ranks ... */
 } cf_catalogue;
 
@@ -103,6 +105,9 @@ bool cf_part_alias(cf_part *part, const char *key, size_t length, const char *of
 /* said: the value as text (cf_node_show, or a number's decimal text); NULL: the file does not say.
  */
 bool cf_part_same(cf_part *part, const char *key, size_t length, const char *said, cf_err *err);
+/* Whose the file is, by what is inside: of all that it says, before and after this call, whatever
+ * its name says. */
+void cf_part_rank(cf_part *part, int32_t rank);
 /* size -1: not known; rank -1: the file's. */
 bool cf_part_world(cf_part *part, int64_t size, int32_t rank, cf_err *err);
 
@@ -115,6 +120,9 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
 
 /* "the smallest rank's are taken": of n values that differ, for notes. */
 const char *cf_values_kept(cf_values values, size_t n);
+
+/* The node of one of a row's values: its own or that of an equal one; NULL: differs, not kept. */
+const cf_node *cf_row_value(const cf_row *row, size_t number);
 
 cf_row *cf_catalogue_find(const cf_catalogue *cat, const char *key);
 

@@ -8,6 +8,7 @@
 #include "num.h"
 #include "pattern.h"
 #include "safetensors.h"
+#include "save.h"
 
 /* A dtype that safetensors lacks is stored as real pairs, with a last axis of 2. */
 static bool as_pairs(cf_layout *l, cf_item *it, cf_err *err)
@@ -180,12 +181,30 @@ static void cast_item(const cf_layout *l, const cf_write_options *o, cf_item *it
 static bool differs(const cf_layout *l, const cf_row *row)
 {
     bool all = true;
-    if (!may_differ(l, row)) return false;
-    for (size_t i = 1; i < row->n_pieces; i++) {
-        if (row->pieces[i].replica_of != 0) return false;
-        all &= compare_stored(row->pieces[0].view, row->pieces[i].view) == ALIKE;
+    if (!may_differ(l, row) || !row->n_pieces) return false;
+    const uint32_t kept = row->pieces[0].replica_of;
+    for (size_t i = 0; i < row->n_pieces; i++) {
+        if (row->pieces[i].replica_of != kept) return false;
+        all &= compare_stored(row->pieces[kept].view, row->pieces[i].view) == ALIKE;
     }
     return !all;
+}
+
+/* The note's word of it: its ranks, grouped by the stored checksums where all have one. */
+static void add_differing(cf_layout *l, const cf_row *row)
+{
+    if (l->n_differ++ >= 8) return;
+    cf_text_printf(&l->differ, "%s%s", l->n_differ > 1 ? ", " : "", row->key);
+    uint64_t *sums = CF_NEWS(&l->plan->arena, uint64_t, row->n_pieces);
+    int32_t *ranks = CF_NEWS(&l->plan->arena, int32_t, row->n_pieces);
+    for (size_t i = 0; sums && ranks && i < row->n_pieces; i++) {
+        if (!row->pieces[i].view->storage->has_crc) return;
+        sums[i] = row->pieces[i].view->storage->crc;
+        ranks[i] = row->pieces[i].rank;
+    }
+    cf_text_str(&l->differ, " (");
+    if (sums && ranks) cf_groups_text(&l->differ, sums, ranks, row->n_pieces);
+    cf_text_str(&l->differ, ")");
 }
 
 /* A new item of a row, or of one piece of it that is all of the tensor (then number is the
@@ -216,8 +235,7 @@ bool cf_lay_items(cf_layout *l, const cf_write *w, cf_items *items, cf_err *err)
         const size_t first = items->count;
         const bool all = e->row && differs(l, e->row);
         const bool each = all && l->plan->cat->values == CF_VALUES_PER_RANK;
-        if (all && l->n_differ++ < 8)
-            cf_text_printf(&l->differ, "%s%s", l->n_differ > 1 ? ", " : "", e->row->key);
+        if (all) add_differing(l, e->row);
         if (!e->row) {
             cf_item *it = CF_PUSH(&l->plan->arena, items->list, items->count, items->cap);
             if (!it) return cf_arena_ok(&l->plan->arena, err);

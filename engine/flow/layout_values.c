@@ -42,7 +42,7 @@ static bool add_row_values(cf_plan *plan, values *v, const char *name, const cf_
     if (!row->differs || plan->cat->values != CF_VALUES_PER_RANK)
         return add_value(plan, v, name, row->values[0].node, err);
     for (size_t i = 0; i < row->n_values; i++) {
-        const cf_node *node = row->values[i].node ? row->values[i].node : row->values[0].node;
+        const cf_node *node = cf_row_value(row, i);
         cf_text key = {0};
         cf_text_printf(&key, "rank%d.%s", row->values[i].rank, name);
         const bool ok = cf_text_ok(&key, err) && add_value(plan, v, key.at, node, err);

@@ -2,6 +2,7 @@
  * from a tree is copied, so that the tree can go. */
 #include "part.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ cf_part *cf_part_new(cf_source *source, uint32_t file, int32_t rank)
     cf_arena_init(&part->arena, 0);
     part->source = source;
     part->file = file;
-    part->rank = rank;
+    part->rank = part->named = rank;
     return part;
 }
 
@@ -182,5 +183,16 @@ bool cf_part_world(cf_part *part, int64_t size, int32_t rank, cf_err *err)
     if (!op) return false;
     op->size = size;
     if (rank >= 0) op->rank = rank;
-    return true;
+    if (size < 0) return true;
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)size);
+    op->text = cf_strndup(&part->arena, text, strlen(text));
+    return cf_arena_ok(&part->arena, err);
+}
+
+void cf_part_rank(cf_part *part, int32_t rank)
+{
+    for (size_t i = 0; i < part->count; i++)
+        if (part->ops[i].rank == part->rank) part->ops[i].rank = rank;
+    part->rank = rank;
 }

@@ -35,7 +35,8 @@ struct cf_part {
     cf_arena arena;
     cf_source *source;
     uint32_t file;
-    int32_t rank;
+    int32_t rank;  /* by what is inside; else */
+    int32_t named; /* by the name of the file; -1: it has none */
     cf_op *ops;
     size_t count, cap;
 };

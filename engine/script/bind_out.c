@@ -199,12 +199,20 @@ static int out_world(lua_State *L)
     return done(L, cf_part_world(part, size, (int32_t)rank, &err), &err);
 }
 
+static int out_rank(lua_State *L)
+{
+    cf_part *part = check_out(L);
+    const int64_t rank = check_number(L, 2, "rank");
+    if (rank >= 0) cf_part_rank(part, (int32_t)rank);
+    return 0;
+}
+
 void cf_bind_out(lua_State *L)
 {
     static const luaL_Reg methods[] = {
         {"tensor", out_tensor},   {"piece", out_piece}, {"range", out_range}, {"value", out_value},
         {"declare", out_declare}, {"name", out_name},   {"alias", out_alias}, {"same", out_same},
-        {"world", out_world},     {NULL, NULL}};
+        {"world", out_world},     {"rank", out_rank},   {NULL, NULL}};
     static const cf_handle handle = {OUT, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

@@ -64,11 +64,27 @@ function torch.put(out, key, node, file)
   end
 end
 
---- Reads a whole rank file: every leaf, under the path it has in the file.
+--- What a ShardedTensor says of the process that saved it: its rank and how many there were.
+function torch.process(node)
+  local group = class(node) == "ShardedTensor" and node[3]
+  if class(group) == "ProcessGroupState" then
+    return group.global_rank, group.global_world_size
+  end
+end
+
+--- Reads a whole rank file: every leaf, under the path it has in the file. The file is that of the
+--- rank that a ShardedTensor in it was saved by, whatever its name says. Gives that rank and the
+--- number of ranks, or nil.
 function torch.read(file, out)
+  local rank, world
   for key, node in file:walk() do
+    if not rank then
+      rank, world = torch.process(node)
+      out:rank(rank)
+    end
     torch.put(out, key, node, file)
   end
+  return rank, world
 end
 
 return torch

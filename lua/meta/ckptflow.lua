@@ -266,6 +266,11 @@ function Out:alias(key, of) end
 ---@param value any  nil: this file does not say
 function Out:same(key, value) end
 
+--- Whose this file is, by what is inside: of all that `read` says of it, whatever the file's name
+--- says (files that were renamed are noted). nil: not known. Raises E_TYPE, E_NUMBER.
+---@param rank? integer
+function Out:rank(rank) end
+
 --- How many ranks wrote the checkpoint, and whose this file is. A missing one is named
 --- (E_MISSING_FILE), a surplus one and one that is there twice too (E_META_CONFLICT). Raises E_TYPE,
 --- E_NUMBER for what is no number of ranks.

@@ -3,6 +3,9 @@
 --- it the dict itself is the model.
 local torch = require("ckptflow.torch")
 
+--- What every rank of one save says alike.
+local identity = { "global_step", "step", "iteration", "epoch" }
+
 local function files(dir)
   local list = dir:glob("rank{rank}.pt")
   return #list > 0 and list or dir:glob("model/rank{rank}.pt")
@@ -29,10 +32,18 @@ return {
     if class(root) ~= "dict" then
       file:refuse("a " .. class(root) .. ", not a state dict", nil, "E_TYPE")
     end
-    local list = root.world_size == nil and files(dir)
-    out:world(list and list[#list].rank + 1 or root.world_size)
-    out:same("global_step", root.global_step)
-    torch.read(file, out)
+    for _, key in ipairs(identity) do
+      if type(root[key]) == "number" then
+        out:same(key, root[key])
+      end
+    end
+    local _, world = torch.read(file, out)
+    world = root.world_size or world
+    if not world then
+      local list = files(dir)
+      world = list[#list].rank + 1
+    end
+    out:world(world)
     if root.model == nil and root.optim == nil then
       for name in file:walk() do
         out:name(name, "model", name)
