@@ -175,6 +175,8 @@ static void add_lost(cf_text *text, const cf_row *row, const cf_cover_fault *fau
     cf_text_str(text, row->key);
     if (fault->missing == row->numel)
         cf_text_str(text, " (all of it)");
+    else if (fault->dim == 0 && fault->to - fault->from == 1)
+        cf_text_printf(text, " (row %lld)", (long long)fault->from);
     else if (fault->dim == 0)
         cf_text_printf(text, " (rows %lld to %lld)", (long long)fault->from,
                        (long long)fault->to - 1);
@@ -185,7 +187,7 @@ static void add_lost(cf_text *text, const cf_row *row, const cf_cover_fault *fau
 /* What lives only on ranks that are missing: tensors that the others do not cover. */
 static void add_only_there(cf_catalogue *cat, cf_text *text)
 {
-    enum { NAMED = 4 };
+    enum { NAMED = 3 };
     cf_arena scratch;
     cf_arena_init(&scratch, 0);
     cf_text names = {0};
@@ -250,8 +252,8 @@ static bool missing(cf_catalogue *cat, int32_t *ranks, size_t count, size_t file
     const char *torn = unfinished(cat);
     if (torn) return cf_err_hint(err, "%s looks like a file that was still being written", torn);
     return cf_err_hint(err,
-                       "it was saved by %lld ranks; %zu file%s here; more folders may be named, "
-                       "several CKPT are one checkpoint",
+                       "it was saved by %lld ranks; %zu file%s here; several CKPT can be one "
+                       "checkpoint",
                        (long long)cat->world, files, files == 1 ? " is" : "s are");
 }
 
