@@ -398,9 +398,15 @@ local torch = {}
 ---@param file ckptflow.File  for its refusals
 function torch.put(out, key, node, file) end
 
---- Every leaf of a file, under the key that walk gives it.
+--- What a ShardedTensor says of the process that saved it: its rank, how many there were; else nil.
+---@param node any
+---@return integer? rank, integer? world
+function torch.process(node) end
+
+--- Every leaf of a file, under the key that walk gives it; `out:rank` by its first ShardedTensor.
 ---@param file ckptflow.File
 ---@param out ckptflow.Out
+---@return integer? rank, integer? world  as that ShardedTensor says
 function torch.read(file, out) end
 
 ---@class ckptflow.flat  many tensors laid end to end in one vector, cut over the ranks
