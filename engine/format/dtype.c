@@ -78,3 +78,10 @@ cf_dtype cf_dtype_of_numpy(const char *name, size_t length)
         if (is(TABLE[i].numpy, name, length)) return (cf_dtype)i;
     return CF_NO_DTYPE;
 }
+
+const char *cf_dtype_storage(cf_dtype dtype)
+{
+    for (size_t i = 0; i < sizeof STORAGES / sizeof *STORAGES; i++)
+        if (STORAGES[i].dtype == dtype) return STORAGES[i].name;
+    return NULL;
+}

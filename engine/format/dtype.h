@@ -61,5 +61,7 @@ cf_dtype cf_dtype_named(const char *name, size_t length);      /* "BF16" */
 cf_dtype cf_dtype_of_torch(const char *name, size_t length);   /* "bfloat16", "half" */
 cf_dtype cf_dtype_of_storage(const char *name, size_t length); /* "BFloat16Storage" */
 cf_dtype cf_dtype_of_numpy(const char *name, size_t length);   /* "f4", without byte order */
+/* "BFloat16" of torch.BFloat16Storage; NULL: torch has no class for it. */
+const char *cf_dtype_storage(cf_dtype dtype);
 
 #endif
