@@ -8,12 +8,19 @@
 #include "view.h"
 
 static const size_t SIZE[CF_B_SECTIONS] = {
-    [CF_B_SOURCES] = sizeof(cf_b_source),   [CF_B_RECORDS] = sizeof(cf_b_record),
-    [CF_B_FILES] = sizeof(cf_b_file),       [CF_B_CHUNKS] = sizeof(cf_b_chunk),
-    [CF_B_TENSORS] = sizeof(cf_b_tensor),   [CF_B_VALUES] = sizeof(cf_b_value),
-    [CF_B_TERMS] = sizeof(cf_b_term),       [CF_B_MOVES] = sizeof(cf_b_move),
-    [CF_B_COMPARES] = sizeof(cf_b_compare), [CF_B_CHECKS] = sizeof(uint64_t),
-    [CF_B_NUMBERS] = sizeof(int64_t),       [CF_B_BYTES] = 1,
+    [CF_B_SOURCES] = sizeof(cf_b_source),
+    [CF_B_RECORDS] = sizeof(cf_b_record),
+    [CF_B_FILES] = sizeof(cf_b_file),
+    [CF_B_CHUNKS] = sizeof(cf_b_chunk),
+    [CF_B_TENSORS] = sizeof(cf_b_tensor),
+    [CF_B_VALUES] = sizeof(cf_b_value),
+    [CF_B_TERMS] = sizeof(cf_b_term),
+    [CF_B_SEALS] = sizeof(cf_b_seal),
+    [CF_B_MOVES] = sizeof(cf_b_move),
+    [CF_B_COMPARES] = sizeof(cf_b_compare),
+    [CF_B_CHECKS] = sizeof(uint64_t),
+    [CF_B_NUMBERS] = sizeof(int64_t),
+    [CF_B_BYTES] = 1,
 };
 
 static const char MAGIC[8] = "CKPTPLAN";
@@ -182,6 +189,7 @@ static bool check_chunk(const cf_block *b, const cf_b_chunk *c, cf_err *err)
     if (c->tensor != CF_B_NONE && c->tensor >= b->n_tensors) return bad(err, "a chunk's tensor");
     if (!c->moves)
         return ref_ok(b, c->bytes) && c->bytes.size == size ? true : bad(err, "a chunk's bytes");
+    if (c->late) return bad(err, "a chunk of moves that has seals");
     if (c->dtype == CF_NO_DTYPE || c->dtype >= CF_DTYPES) return bad(err, "a chunk's dtype");
     const cf_dtype dtype = (cf_dtype)c->dtype;
     if (!c->sum) return check_moves(b, c->move, c->moves, dtype, size, err);
@@ -195,14 +203,31 @@ static bool check_chunk(const cf_block *b, const cf_b_chunk *c, cf_err *err)
     return true;
 }
 
-static bool check_chunks(const cf_block *b, const cf_b_file *f, cf_err *err)
+/* The seals of a chunk, from number *next on: within it, in order, over chunks of the file that
+ * come before it. */
+static bool check_seals(const cf_block *b, uint64_t chunk, uint64_t first, uint64_t *next,
+                        cf_err *err)
+{
+    const cf_b_chunk *c = &b->chunks[chunk];
+    const uint64_t from = *next, size = c->end - c->begin;
+    for (uint64_t at = 0; *next < b->n_seals && b->seals[*next].chunk == chunk; ++*next) {
+        const cf_b_seal *s = &b->seals[*next];
+        if (s->at < at || !range_ok(s->at, cf_seal_size(s), size) || s->first < first ||
+            !range_ok(s->first, s->count, chunk) || (s->digits && s->digits < 10))
+            return bad(err, "a seal");
+        at = s->at + cf_seal_size(s);
+    }
+    return (*next > from) == c->late ? true : bad(err, "a chunk that is late, or should be");
+}
+
+static bool check_chunks(const cf_block *b, const cf_b_file *f, uint64_t *seal, cf_err *err)
 {
     uint64_t at = 0;
     for (uint64_t i = f->chunk; i < f->chunk + f->chunks; i++) {
         const cf_b_chunk *c = &b->chunks[i];
         if (c->begin != at || c->end < c->begin || c->end > f->size)
             return bad(err, "a chunk's place");
-        if (!check_chunk(b, c, err)) return false;
+        if (!check_chunk(b, c, err) || !check_seals(b, i, f->chunk, seal, err)) return false;
         at = c->end;
     }
     return at == f->size ? true : bad(err, "a file that its chunks do not fill");
@@ -216,6 +241,7 @@ static bool check_files(const cf_block *b, cf_err *err)
     cf_map_init(&paths, &scratch);
     bool ok = true;
     uint64_t chunk = 0; /* every chunk is some file's, so that every one is checked */
+    uint64_t seal = 0;
     for (uint64_t i = 0; ok && i < b->n_files; i++) {
         const cf_b_file *f = &b->files[i];
         if (!text_ok(b, f->path) || f->size > INT64_MAX || f->chunk != chunk ||
@@ -233,9 +259,10 @@ static bool check_files(const cf_block *b, cf_err *err)
         else if (!fresh)
             ok = bad(err, "a file that is written twice");
         else
-            ok = check_chunks(b, f, err);
+            ok = check_chunks(b, f, &seal, err);
     }
     if (ok && chunk != b->n_chunks) ok = bad(err, "a chunk of no file");
+    if (ok && seal != b->n_seals) ok = bad(err, "a seal of no chunk");
     cf_arena_free(&scratch);
     return ok;
 }
@@ -245,8 +272,9 @@ static bool check_rest(const cf_block *b, cf_err *err)
     for (uint64_t i = 0; i < b->n_tensors; i++) {
         const cf_b_tensor *t = &b->tensors[i];
         if (!text_ok(b, t->key) || !text_ok(b, t->name) || !text_ok(b, t->role) ||
-            !text_ok(b, t->role_name) || t->chunk >= b->n_chunks || t->dtype >= CF_DTYPES ||
-            t->ndim > CF_MOST_DIMS + 1 || !range_ok(t->dims, t->ndim, b->n_numbers))
+            !text_ok(b, t->role_name) || t->chunk >= b->n_chunks || (i && t->chunk < t[-1].chunk) ||
+            b->chunks[t->chunk].tensor > i || t->dtype >= CF_DTYPES || t->ndim > CF_MOST_DIMS + 1 ||
+            !range_ok(t->dims, t->ndim, b->n_numbers))
             return bad(err, "a tensor");
     }
     for (uint64_t i = 0; i < b->n_values; i++) {
@@ -292,6 +320,7 @@ bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots,
     SECTION(tensors, CF_B_TENSORS);
     SECTION(values, CF_B_VALUES);
     SECTION(terms, CF_B_TERMS);
+    SECTION(seals, CF_B_SEALS);
     SECTION(moves, CF_B_MOVES);
     SECTION(compares, CF_B_COMPARES);
     SECTION(checks, CF_B_CHECKS);

@@ -15,7 +15,7 @@
 #include "text.h"
 #include "view.h"
 
-enum { CF_BLOCK_VERSION = 1 };
+enum { CF_BLOCK_VERSION = 2 };
 
 typedef struct cf_ref {
     uint64_t at, size; /* texts have a NUL behind them that size does not count */
@@ -69,16 +69,32 @@ static inline uint64_t cf_move_place(const cf_b_move *move)
     return move->to / (uint64_t)cf_dtype_size((cf_dtype)move->dtype);
 }
 
-/* A stretch of an output file: bytes that are known now, or moves that fill it wholly. */
+/* A stretch of an output file: bytes that are known now, or moves that fill it wholly. Several
+ * tensors may be in one (tied weights, views of one storage). */
 typedef struct cf_b_chunk {
     uint64_t begin, end;  /* in the file */
     cf_ref bytes;         /* where moves is 0 */
     uint64_t move, moves; /* numbers of moves; of terms, where it is a sum */
-    uint32_t tensor;      /* number, or CF_B_NONE */
+    uint32_t tensor;      /* number of the first one, or CF_B_NONE */
     uint8_t dtype;        /* of its elements */
     uint8_t sum;
-    uint8_t unused[2];
+    uint8_t late; /* of known bytes: some of them are seals */
+    uint8_t unused;
 } cf_b_chunk;
+
+/* Bytes of a late chunk that depend on others of the file, and so are written last: the CRC-32 of
+ * the chunks first..first+count-1, which come before it. Little-endian, or as decimal digits with
+ * zeros in front; the plan has zeros there. In the order of their places. */
+typedef struct cf_b_seal {
+    uint32_t chunk, first, count;
+    uint32_t digits; /* 10 at least; 0: four bytes */
+    uint64_t at;     /* in the chunk */
+} cf_b_seal;
+
+static inline uint64_t cf_seal_size(const cf_b_seal *seal)
+{
+    return seal->digits ? seal->digits : 4;
+}
 
 /* One term of a sum: its moves cast to F64 and fill the chunk; weight times that is added. */
 typedef struct cf_b_term {
@@ -93,6 +109,7 @@ typedef struct cf_b_file {
     uint64_t size, chunk, chunks; /* chunks tile the file, in order */
 } cf_b_file;
 
+/* In the order of their chunks. */
 typedef struct cf_b_tensor {
     cf_ref key, name, role; /* of the checkpoint, in the file, of the checkpoint */
     cf_ref role_name;
@@ -124,6 +141,7 @@ typedef enum cf_section {
     CF_B_TENSORS,
     CF_B_VALUES,
     CF_B_TERMS,
+    CF_B_SEALS,
     CF_B_MOVES,
     CF_B_COMPARES,
     CF_B_CHECKS,  /* uint64_t: records read only for their checksum */
@@ -159,13 +177,14 @@ typedef struct cf_block {
     const cf_b_tensor *tensors;
     const cf_b_value *values;
     const cf_b_term *terms;
+    const cf_b_seal *seals;
     const cf_b_move *moves;
     const cf_b_compare *compares;
     const uint64_t *checks;
     const int64_t *numbers;
     const char *bytes;
-    uint64_t n_sources, n_records, n_files, n_chunks, n_tensors, n_values, n_terms, n_moves,
-        n_compares, n_checks, n_numbers, n_bytes;
+    uint64_t n_sources, n_records, n_files, n_chunks, n_tensors, n_values, n_terms, n_seals,
+        n_moves, n_compares, n_checks, n_numbers, n_bytes;
 } cf_block;
 
 /* Checks all of it; n_roots is how many CKPTs the command line named. E_INTERNAL for a block that

@@ -13,6 +13,7 @@
 #include "num.h"
 #include "pool.h"
 #include "records.h"
+#include "seal.h"
 #include "view.h"
 
 enum { WINDOW = 8 << 20 };
@@ -32,6 +33,7 @@ typedef struct run {
     cf_gather *gathers; /* by thread */
     uint8_t **buffers;
     cf_stretches *written; /* by thread: CRCs of chunks */
+    uint32_t *crc;         /* by number of the chunk, when all are written */
 } run;
 
 void cf_replica_conflict(cf_err *err, int32_t a, const char *in_a, int32_t b, const char *in_b)
@@ -172,8 +174,9 @@ static bool fill_tile(run *r, const window *w, uint64_t begin, uint64_t end, uin
                 cf_err_in_member(err, cf_block_text(b, b->tensors[c->tensor].key));
             return false;
         }
-        if (!known) crc = libdeflate_crc32(0, place, to - at);
-        if (!cf_stretch_add(&r->written[thread], *chunk, from, to - at, crc, err)) return false;
+        if (!known && !c->late) crc = libdeflate_crc32(0, place, to - at);
+        if (!c->late && !cf_stretch_add(&r->written[thread], *chunk, from, to - at, crc, err))
+            return false;
         at = to;
     }
     if (!cf_write_all(r->outputs[w->file], buffer, end - begin, begin, err))
@@ -276,6 +279,34 @@ static bool check_records(run *r, bool *verified, cf_err *err)
     return true;
 }
 
+/* The CRC of every chunk, and the bytes that wait for them. */
+static bool seal(run *r, cf_err *err)
+{
+    const cf_block *b = r->block;
+    cf_stretches *all = &r->written[0];
+    r->crc = CF_NEWS(&r->arena, uint32_t, b->n_chunks + 1);
+    if (!r->crc) return cf_arena_ok(&r->arena, err);
+    for (int i = 1; i < r->x->threads; i++)
+        if (!join(all, &r->written[i], err)) return false;
+    cf_stretches_sort(all);
+    for (uint64_t i = 0; i < b->n_chunks; i++) {
+        const cf_b_chunk *c = &b->chunks[i];
+        if (!c->late && !cf_stretches_whole(all, i, c->end - c->begin, &r->crc[i]))
+            return cf_fail(err, CF_E_INTERNAL, "chunk %llu was not written", (unsigned long long)i);
+    }
+    return cf_seal(b, r->crc, r->outputs, err);
+}
+
+static cf_checked checked_how(const cf_block *b, const cf_b_tensor *t, const bool *verified)
+{
+    const cf_b_chunk *c = &b->chunks[t->chunk];
+    bool good = c->moves > 0;
+    uint64_t from, to;
+    for (uint64_t i = 0; cf_chunk_moves(b, c, i, &from, &to); i++)
+        for (uint64_t k = from; k < to; k++) good &= verified[b->moves[k].record];
+    return good ? CF_CRC_VERIFIED : t->compared ? CF_REPLICA_COMPARED : CF_UNVERIFIED;
+}
+
 static bool sum_up(run *r, cf_outcome *o, cf_err *err)
 {
     const cf_block *b = r->block;
@@ -285,33 +316,19 @@ static bool sum_up(run *r, cf_outcome *o, cf_err *err)
     o->file_crc = CF_NEWS(&o->arena, uint32_t, b->n_files + 1);
     if (!cf_arena_ok(&o->arena, err) || !cf_arena_ok(&r->arena, err)) return false;
     if (!check_records(r, verified, err)) return false;
-    cf_stretches *all = &r->written[0];
-    for (int i = 1; i < r->x->threads; i++)
-        if (!join(all, &r->written[i], err)) return false;
-    cf_stretches_sort(all);
     for (uint64_t f = 0; f < b->n_files; f++) {
         for (uint64_t i = b->files[f].chunk; i < b->files[f].chunk + b->files[f].chunks; i++) {
-            const cf_b_chunk *c = &b->chunks[i];
-            uint32_t crc;
-            const uint64_t size = c->end - c->begin;
-            if (!cf_stretches_whole(all, i, size, &crc))
-                return cf_fail(err, CF_E_INTERNAL, "a stretch of %s was not written",
-                               cf_block_text(b, b->files[f].path));
-            o->file_crc[f] =
-                size ? (uint32_t)crc32_combine(o->file_crc[f], crc, (z_off_t)size) : o->file_crc[f];
-            if (c->tensor == CF_B_NONE) continue;
-            bool good = c->moves > 0;
-            uint64_t from, to;
-            for (uint64_t t = 0; cf_chunk_moves(b, c, t, &from, &to); t++)
-                for (uint64_t k = from; k < to; k++) good &= verified[b->moves[k].record];
-            const cf_checked how = good                             ? CF_CRC_VERIFIED
-                                   : b->tensors[c->tensor].compared ? CF_REPLICA_COMPARED
-                                                                    : CF_UNVERIFIED;
-            o->tensor_crc[c->tensor] = crc;
-            o->tensor_check[c->tensor] = (uint8_t)how;
-            o->n_checked[how]++;
+            const uint64_t size = b->chunks[i].end - b->chunks[i].begin;
+            if (size)
+                o->file_crc[f] = (uint32_t)crc32_combine(o->file_crc[f], r->crc[i], (z_off_t)size);
         }
         o->written += b->files[f].size;
+    }
+    for (uint64_t i = 0; i < b->n_tensors; i++) {
+        const cf_checked how = checked_how(b, &b->tensors[i], verified);
+        o->tensor_crc[i] = r->crc[b->tensors[i].chunk];
+        o->tensor_check[i] = (uint8_t)how;
+        o->n_checked[how]++;
     }
     for (int i = 0; i < r->x->threads; i++) {
         o->read += r->gathers[i].read;
@@ -338,7 +355,7 @@ static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
                             &r->outputs[i], err))
             return false;
     if (!cf_pool_run(threads, r->n_windows, do_window, r, err) ||
-        !cf_records_unchanged(&r->records, err))
+        !cf_records_unchanged(&r->records, err) || !seal(r, err))
         return false;
     for (uint64_t i = 0; i < b->n_files; i++) {
         const int fd = r->outputs[i];

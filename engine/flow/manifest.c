@@ -58,17 +58,18 @@ static void add_names(cf_text *out, const cf_block *b, bool all, cf_ref name, cf
     }
 }
 
-static void add_tensor(cf_text *out, const cf_block *b, const cf_outcome *o, const cf_b_chunk *c)
+static void add_tensor(cf_text *out, const cf_block *b, const cf_outcome *o, uint64_t number)
 {
     static const char *const CHECKED[] = {"unverified", "crc-verified", "replica-compared"};
-    const cf_b_tensor *t = &b->tensors[c->tensor];
+    const cf_b_tensor *t = &b->tensors[number];
+    const cf_b_chunk *c = &b->chunks[t->chunk];
     add_names(out, b, true, t->name, t->key, t->role, t->role_name);
     cf_text_printf(out, ",\"dtype\":\"%s\",\"shape\":[", cf_dtype_of((cf_dtype)t->dtype)->name);
     for (int d = 0; d < t->ndim; d++)
         cf_text_printf(out, d ? ",%lld" : "%lld", (long long)b->numbers[t->dims + (uint64_t)d]);
     cf_text_printf(out, "],\"offset\":%llu,\"size\":%llu,\"crc32\":\"%08x\",\"checked\":\"%s\"",
                    (unsigned long long)c->begin, (unsigned long long)(c->end - c->begin),
-                   o->tensor_crc[c->tensor], CHECKED[o->tensor_check[c->tensor]]);
+                   o->tensor_crc[number], CHECKED[o->tensor_check[number]]);
     add_sources(out, b, c);
     cf_text_str(out, "}");
 }
@@ -100,7 +101,7 @@ static void write_text(cf_text *out, const cf_block *b, const cf_outcome *o)
         cf_text_printf(out, ",\"size\":%llu}", (unsigned long long)b->sources[i].size);
     }
     cf_text_str(out, "],\n\"files\":[");
-    uint64_t v = 0;
+    uint64_t t = 0, v = 0;
     for (uint64_t i = 0; i < b->n_files; i++) {
         const cf_b_file *f = &b->files[i];
         cf_text_str(out, i ? ",\n{" : "\n{");
@@ -108,10 +109,9 @@ static void write_text(cf_text *out, const cf_block *b, const cf_outcome *o)
         cf_text_printf(out, ",\"size\":%llu,\"crc32\":\"%08x\",\"tensors\":[",
                        (unsigned long long)f->size, o->file_crc[i]);
         bool first = true;
-        for (uint64_t k = f->chunk; k < f->chunk + f->chunks; k++) {
-            if (b->chunks[k].tensor == CF_B_NONE) continue;
+        for (; t < b->n_tensors && b->tensors[t].chunk < f->chunk + f->chunks; t++) {
             cf_text_str(out, first ? "\n " : ",\n ");
-            add_tensor(out, b, o, &b->chunks[k]);
+            add_tensor(out, b, o, t);
             first = false;
         }
         cf_text_str(out, "]");

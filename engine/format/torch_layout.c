@@ -15,8 +15,8 @@ typedef struct record {
 enum { NAME = 256, LOCAL = 30, ENTRY = 46, MOST_PADDING = CF_TORCH_ALIGN };
 
 static const char *const NAMES[] = {
-    "data.pkl", ".format_version", ".storage_alignment",
-    "byteorder", "version",        ".data/serialization_id",
+    "data.pkl",  ".format_version", ".storage_alignment",
+    "byteorder", "version",         ".data/serialization_id",
 };
 static const uint64_t NAMED = UINT64_MAX - 15, LARGE = 0xffffffff;
 
@@ -44,9 +44,9 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static int name_of(const cf_torch_layout *z, const record *r, char *name)
 {
-    return r->storage >= NAMED ? snprintf(name, NAME, "%s/%s", z->top, NAMES[r->storage - NAMED])
-                               : snprintf(name, NAME, "%s/data/%llu", z->top,
-                                          (unsigned long long)r->storage);
+    return r->storage >= NAMED
+               ? snprintf(name, NAME, "%s/%s", z->top, NAMES[r->storage - NAMED])
+               : snprintf(name, NAME, "%s/data/%llu", z->top, (unsigned long long)r->storage);
 }
 
 /* Both sizes where the size needs it, the header's place where that does. */
@@ -81,8 +81,8 @@ static bool is_late(const record *r)
 static void put_crc(cf_torch_layout *z, const record *r)
 {
     if (is_late(r)) {
-        const cf_torch_patch patch = {
-            .at = z->gap.size, .storage = r->storage < NAMED ? r->storage : CF_TORCH_THE_ID};
+        const cf_torch_patch patch = {.at = z->gap.size,
+                                      .storage = r->storage < NAMED ? r->storage : CF_TORCH_THE_ID};
         cf_text_add(&z->patches, &patch, sizeof patch);
     }
     put32(&z->gap, is_late(r) ? 0 : r->crc);
@@ -141,8 +141,7 @@ static const record *last(const cf_torch_layout *z)
 /* A record that is known already: header, payload and descriptor. */
 static void put_known(cf_torch_layout *z, unsigned number, const void *bytes, size_t size)
 {
-    record r = {
-        .size = size, .storage = NAMED + number, .crc = libdeflate_crc32(0, bytes, size)};
+    record r = {.size = size, .storage = NAMED + number, .crc = libdeflate_crc32(0, bytes, size)};
     put_header(z, &r);
     cf_text_add(&z->gap, bytes, size);
     z->at += size;

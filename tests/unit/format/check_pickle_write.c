@@ -99,7 +99,8 @@ START_TEST(atoms)
     cf_pickle_big(&p, "-9223372036854775809", 20);
     EXPECT("\x80\x02\x8a\x09\xff\xff\xff\xff\xff\xff\xff\x7f\xff.");
     cf_pickle_bytes(&p, "a\xff", 2);
-    EXPECT("\x80\x02" "c_codecs\nencode\nq\0X\x03\0\0\0a\xc3\xbfX\x06\0\0\0latin1q\x01\x86R.");
+    EXPECT("\x80\x02"
+           "c_codecs\nencode\nq\0X\x03\0\0\0a\xc3\xbfX\x06\0\0\0latin1q\x01\x86R.");
 }
 END_TEST
 
@@ -224,9 +225,8 @@ END_TEST
 /* Strides of an empty tensor are torch's: a dimension of size 0 counts as 1. */
 START_TEST(empty_tensor)
 {
-    cf_pickle_tensor(&p, &(cf_pickle_view){.dtype = CF_F32,
-                                           .ndim = 3,
-                                           .shape = (int64_t[]){2, 0, 3}});
+    cf_pickle_tensor(&p,
+                     &(cf_pickle_view){.dtype = CF_F32, .ndim = 3, .shape = (int64_t[]){2, 0, 3}});
     const cf_node *root = read_back();
     ck_assert_int_eq(root->view->stride[0], 3);
     ck_assert_int_eq(root->view->stride[1], 3);
