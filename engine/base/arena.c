@@ -6,7 +6,7 @@
 typedef struct cf_block {
     struct cf_block *next;
     size_t size;
-    _Alignas(16) unsigned char bytes[];
+    _Alignas(8) unsigned char bytes[];
 } cf_block;
 
 enum { FIRST = 4096, MOST = 1 << 20 };
@@ -58,7 +58,7 @@ void *cf_alloc(cf_arena *arena, size_t size)
         arena->failed = true;
         return NULL;
     }
-    size = (size + 15) & ~(size_t)15;
+    size = (size + 7) & ~(size_t)7;
     cf_block *b = arena->head;
     if (!b || b->size - arena->used < size) {
         /* A large piece gets a block behind the current one, whose rest stays in use. */

@@ -22,7 +22,7 @@ typedef struct cf_arena {
 void cf_arena_init(cf_arena *arena, size_t limit);
 void cf_arena_free(cf_arena *arena);
 
-/* size bytes aligned to 16, not cleared; NULL when it failed. size 0 gives a valid pointer. */
+/* size bytes aligned to 8, not cleared; NULL when it failed. size 0 gives a valid pointer. */
 void *cf_alloc(cf_arena *arena, size_t size);
 /* count * size bytes, cleared; NULL when that overflows or fails. */
 void *cf_calloc(cf_arena *arena, size_t count, size_t size);

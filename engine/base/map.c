@@ -46,6 +46,16 @@ static uint64_t process_seed(void)
                : none;
 }
 
+uint64_t cf_hash_bytes(const void *bytes, size_t length)
+{
+    return cf_hash(bytes, length, process_seed());
+}
+
+uint64_t cf_hash_word(uint64_t word)
+{
+    return mix(word ^ process_seed(), 0xe7037ed1a0b428dbULL);
+}
+
 void cf_map_init(cf_map *map, cf_arena *arena)
 {
     *map = (cf_map){.arena = arena};

@@ -21,6 +21,10 @@ bool cf_map_get(const cf_map *map, const void *key, size_t length, uint64_t *val
 /* The number's place, new and 0 if `*fresh`; NULL if memory failed. Valid until the next put. */
 uint64_t *cf_map_put(cf_map *map, const void *key, size_t length, bool *fresh);
 
+/* Of this process: seeded. */
+uint64_t cf_hash_bytes(const void *bytes, size_t length);
+uint64_t cf_hash_word(uint64_t word);
+/* The same everywhere. */
 uint64_t cf_hash(const void *bytes, size_t length, uint64_t seed);
 
 #endif

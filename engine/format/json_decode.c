@@ -172,8 +172,9 @@ static bool object(decoder *d, const cf_node *json, const cf_json_step *at, cf_n
         (*out)->global = class;
         return true;
     }
-    cf_object *o = (*out)->object;
-    o->class = class;
+    (*out)->object->class = class;
+    cf_parts *o = cf_object_own(d->arena, (*out)->object);
+    CF_TRY(made(d, o));
     if (part[0]) {
         o->args = cf_node_new(d->arena, CF_NODE_TUPLE);
         CF_TRY(made(d, o->args) && items(d, part[0], &where[0], o->args->list));

@@ -363,21 +363,29 @@ static bool object(writer *w, const cf_object *o, const place *at)
     static const cf_list NONE = {0};
     const place *in;
     CF_TRY(add_class(w, o->class));
-    if (o->args || !(o->state || o->items.count || o->pairs.count)) {
+    const cf_parts *parts = cf_object_parts(o);
+    cf_record room;
+    if (parts->args || !(o->fields || parts->state || parts->items.count || parts->pairs.count)) {
         in = field(w, at, "args", false);
-        CF_TRY(in ? list(w, o->args ? o->args->list : &NONE, in) : cf_arena_ok(&w->arena, w->err));
+        CF_TRY(in ? list(w, parts->args ? parts->args->list : &NONE, in)
+                  : cf_arena_ok(&w->arena, w->err));
     }
-    if (o->state) {
+    if (o->fields) {
+        const cf_dict *dict = cf_object_dict(o, &room);
+        in = field(w, at, "state", false);
+        if (!in) return cf_arena_ok(&w->arena, w->err);
+        CF_TRY(is_plain(dict) ? plain(w, dict, in) : wrapped_pairs(w, dict, in));
+    } else if (parts->state) {
         cf_text_str(w->out, ", \"state\": ");
-        CF_TRY(put(w, o->state, step(at, "state", strlen("state"))));
+        CF_TRY(put(w, parts->state, step(at, "state", strlen("state"))));
     }
-    if (o->items.count) {
+    if (parts->items.count) {
         in = field(w, at, "items", false);
-        CF_TRY(in ? list(w, &o->items, in) : cf_arena_ok(&w->arena, w->err));
+        CF_TRY(in ? list(w, &parts->items, in) : cf_arena_ok(&w->arena, w->err));
     }
-    if (o->pairs.count) {
+    if (parts->pairs.count) {
         in = field(w, at, "pairs", false);
-        CF_TRY(in ? pairs(w, &o->pairs, in) : cf_arena_ok(&w->arena, w->err));
+        CF_TRY(in ? pairs(w, &parts->pairs, in) : cf_arena_ok(&w->arena, w->err));
     }
     cf_text_str(w->out, "}");
     return true;
@@ -390,7 +398,8 @@ static bool container(writer *w, const cf_node *node, place at)
         return reference(w, (const place *)(uintptr_t)before);
     at.node = node;
     const place *here = keep(w, at);
-    if (!here || !is_empty(node)) CF_TRY(remember(w, here, (uint64_t)(uintptr_t)here));
+    if (!here || !(is_empty(node) || node->plain))
+        CF_TRY(remember(w, here, (uint64_t)(uintptr_t)here));
     switch (node->kind) {
     case CF_NODE_LIST: return list(w, node->list, here);
     case CF_NODE_TUPLE: return wrapped(w, "$tuple", node->list, here);

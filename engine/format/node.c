@@ -1,7 +1,8 @@
 /* Nodes, lists and dicts.
  *
  * A dict of a few string keys is searched from front to back: a checkpoint's metadata holds them by
- * the hundred thousand, and an index each would be most of its memory. Others have an index from
+ * the hundred thousand, and an index each would be most of its memory. One of objects alone has no
+ * index either: what is a key for the first time cannot be in it. Others have an index from
  * the key's canonical bytes to the number of its pair. A string is its own canonical bytes; every
  * other kind begins with 0xff, which no UTF-8 text does, so that 1 and "1" never meet. What Python
  * hashes by identity is spelled as its address.
@@ -10,7 +11,7 @@
 
 #include <string.h>
 
-enum { FEW = 16, MOST_PARTS = 4096, MOST_KEY_DEPTH = 64, MOST_KEY_SIZE = 1 << 16 };
+enum { MOST_PARTS = 4096, MOST_KEY_DEPTH = 64, MOST_KEY_SIZE = 1 << 16 };
 
 cf_node *cf_node_new(cf_arena *arena, cf_kind kind)
 {
@@ -121,13 +122,20 @@ static bool canonical(const cf_node *key, cf_text *room, cf_string *out, cf_err 
     return true;
 }
 
+/* Without an index, and objects: then all keys are. */
+static bool of_objects(const cf_dict *dict)
+{
+    return !dict->index && dict->count && dict->pairs[0].key->kind == CF_NODE_OBJECT;
+}
+
 static cf_pair *find(const cf_dict *dict, cf_string key)
 {
     uint64_t number;
-    if (dict->index.cap)
-        return cf_map_get(&dict->index, key.at, key.length, &number) ? &dict->pairs[number] : NULL;
+    if (dict->index)
+        return cf_map_get(dict->index, key.at, key.length, &number) ? &dict->pairs[number] : NULL;
+    if (of_objects(dict)) return NULL;
     for (size_t i = 0; i < dict->count; i++) {
-        const cf_string *s = &dict->pairs[i].key->text; /* without an index all keys are strings */
+        const cf_string *s = &dict->pairs[i].key->text; /* else all keys are strings */
         if (s->length == key.length && (!key.length || memcmp(s->at, key.at, key.length) == 0))
             return &dict->pairs[i];
     }
@@ -140,7 +148,7 @@ static bool enter(cf_arena *arena, cf_dict *dict, size_t number, cf_string key, 
                          ? key.at
                          : cf_memdup(arena, key.at, key.length);
     bool fresh;
-    uint64_t *place = at ? cf_map_put(&dict->index, at, key.length, &fresh) : NULL;
+    uint64_t *place = at ? cf_map_put(dict->index, at, key.length, &fresh) : NULL;
     if (!place) return cf_arena_ok(arena, err);
     *place = number;
     return true;
@@ -148,7 +156,9 @@ static bool enter(cf_arena *arena, cf_dict *dict, size_t number, cf_string key, 
 
 bool cf_dict_index(cf_arena *arena, cf_dict *dict, cf_err *err)
 {
-    cf_map_init(&dict->index, arena);
+    dict->index = CF_NEW(arena, cf_map);
+    if (!dict->index) return cf_arena_ok(arena, err);
+    cf_map_init(dict->index, arena);
     bool done = true;
     for (size_t i = 0; done && i < dict->count; i++) {
         cf_text room = {0};
@@ -171,9 +181,15 @@ static bool set(cf_arena *arena, cf_dict *dict, cf_node *key, cf_string spelled,
     pair = CF_PUSH(arena, dict->pairs, dict->count, dict->cap);
     if (!pair) return cf_arena_ok(arena, err);
     *pair = (cf_pair){.key = key, .value = value};
-    if (dict->index.cap) return enter(arena, dict, dict->count - 1, spelled, err);
-    if (dict->count > FEW || key->kind != CF_NODE_STRING) return cf_dict_index(arena, dict, err);
-    return true;
+    if (dict->index) return enter(arena, dict, dict->count - 1, spelled, err);
+    const bool few = dict->count <= CF_FEW && key->kind == CF_NODE_STRING && !of_objects(dict);
+    return few || cf_dict_index(arena, dict, err);
+}
+
+/* An object that was never a key cannot be in a dict of objects. */
+static bool is_new_object(const cf_dict *dict, const cf_node *key)
+{
+    return key->kind == CF_NODE_OBJECT && !key->keyed && (!dict->count || of_objects(dict));
 }
 
 bool cf_dict_set(cf_arena *arena, cf_dict *dict, cf_node *key, cf_node *value, bool *replaced,
@@ -181,6 +197,15 @@ bool cf_dict_set(cf_arena *arena, cf_dict *dict, cf_node *key, cf_node *value, b
 {
     cf_text room = {0};
     cf_string spelled;
+    if (is_new_object(dict, key)) {
+        cf_pair *pair = CF_PUSH(arena, dict->pairs, dict->count, dict->cap);
+        if (!pair) return cf_arena_ok(arena, err);
+        *pair = (cf_pair){.key = key, .value = value};
+        *replaced = false;
+        return key->keyed = true;
+    }
+    if (key->kind == CF_NODE_OBJECT) key->keyed = true;
+    if (of_objects(dict)) CF_TRY(cf_dict_index(arena, dict, err));
     const bool done = canonical(key, &room, &spelled, err) &&
                       set(arena, dict, key, spelled, value, replaced, err);
     cf_text_free(&room);
@@ -189,7 +214,9 @@ bool cf_dict_set(cf_arena *arena, cf_dict *dict, cf_node *key, cf_node *value, b
 
 cf_node *cf_dict_find(const cf_dict *dict, const cf_node *key)
 {
-    if (key->kind != CF_NODE_STRING && !dict->index.cap) return NULL;
+    for (size_t i = 0; of_objects(dict) && key->kind == CF_NODE_OBJECT && i < dict->count; i++)
+        if (dict->pairs[i].key == key) return dict->pairs[i].value;
+    if (key->kind != CF_NODE_STRING && !dict->index) return NULL;
     cf_text room = {0};
     cf_string spelled;
     cf_err err;
@@ -206,8 +233,55 @@ cf_node *cf_dict_string(const cf_dict *dict, const char *key)
 
 cf_node *cf_node_field(const cf_node *node, const char *name)
 {
-    if (node->kind == CF_NODE_OBJECT) node = node->object->state;
-    return node && node->kind == CF_NODE_DICT ? cf_dict_string(node->dict, name) : NULL;
+    if (node->kind == CF_NODE_DICT) return cf_dict_string(node->dict, name);
+    if (node->kind != CF_NODE_OBJECT) return NULL;
+    const cf_fields *fields = node->object->fields;
+    const cf_node *state = cf_object_parts(node->object)->state;
+    if (!fields)
+        return state && state->kind == CF_NODE_DICT ? cf_dict_string(state->dict, name) : NULL;
+    for (size_t i = 0; i < fields->count; i++) {
+        const cf_string *s = &fields->names[i]->text;
+        if (strncmp(s->at, name, s->length) == 0 && !name[s->length])
+            return node->object->values[i];
+    }
+    return NULL;
+}
+
+const cf_parts *cf_object_parts(const cf_object *object)
+{
+    static const cf_parts NONE;
+    return object->fields || !object->parts ? &NONE : object->parts;
+}
+
+cf_parts *cf_object_own(cf_arena *arena, cf_object *object)
+{
+    if (!object->fields && object->parts) return object->parts;
+    cf_parts *parts = CF_NEW(arena, cf_parts);
+    cf_record room;
+    const cf_dict *dict = cf_object_dict(object, &room);
+    if (dict) {
+        cf_node *state = cf_node_new(arena, CF_NODE_DICT);
+        cf_pair *pairs = cf_memdup(arena, dict->pairs, dict->count * sizeof *pairs);
+        if (!parts || !state || !pairs) return NULL;
+        *state->dict = (cf_dict){.pairs = pairs, .count = dict->count, .cap = dict->count};
+        parts->state = state;
+    }
+    if (!parts) return NULL;
+    object->fields = NULL;
+    return object->parts = parts;
+}
+
+const cf_dict *cf_object_dict(const cf_object *object, cf_record *room)
+{
+    const cf_fields *fields = object->fields;
+    if (!fields) {
+        const cf_node *state = cf_object_parts(object)->state;
+        return state && state->kind == CF_NODE_DICT ? state->dict : NULL;
+    }
+    for (size_t i = 0; i < fields->count; i++)
+        room->pairs[i] = (cf_pair){.key = fields->names[i], .value = object->values[i]};
+    room->dict = (cf_dict){.pairs = room->pairs, .count = fields->count};
+    return &room->dict;
 }
 
 static const char *last_part(const char *name)

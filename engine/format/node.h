@@ -13,7 +13,7 @@
 #include "text.h"
 #include "view.h"
 
-enum { CF_MOST_DEPTH = 200 };
+enum { CF_MOST_DEPTH = 200, CF_FEW = 16 /* keys that need no index */ };
 
 typedef enum cf_kind {
     CF_NODE_NONE,
@@ -56,7 +56,7 @@ typedef struct cf_pair {
 typedef struct cf_dict {
     cf_pair *pairs;
     size_t count, cap;
-    cf_map index; /* hash of the key's canonical bytes -> number of the pair; see cf_dict_find */
+    cf_map *index; /* the key's canonical bytes -> number of the pair; NULL: see node.c */
 } cf_dict;
 
 typedef enum cf_trust {
@@ -71,17 +71,36 @@ typedef struct cf_global {
     cf_trust trust;
 } cf_global;
 
-typedef struct cf_object {
-    const cf_global *class;
+/* Names of fields, shared by the objects of a class: metadata holds them by the million. */
+typedef struct cf_fields {
+    const struct cf_fields *next; /* other names that objects of the class have */
+    size_t count;                 /* 1 to CF_FEW */
+    cf_node *names[];             /* strings */
+} cf_fields;
+
+typedef struct cf_parts {
     cf_node *args;  /* a tuple; NULL: none */
     cf_node *state; /* what BUILD gave, slot and dict states merged into one dict; NULL: none */
     cf_list items;  /* what APPEND(S) gave */
     cf_dict pairs;  /* what SETITEM(S) gave */
+} cf_parts;
+
+/* Most objects are nothing but a few named values: those have `fields`, and no other parts. */
+typedef struct cf_object {
+    const cf_global *class;
+    const cf_fields *fields; /* NULL: it has parts */
+    union {
+        cf_node **values; /* as many as fields */
+        cf_parts *parts;  /* NULL: none at all */
+    };
 } cf_object;
 
 struct cf_node {
     cf_kind kind;
     uint16_t height; /* cf_node_check_depth's: levels of containers here and below */
+    bool memoed : 1; /* a pickle's memo leads here: more than one place may hold it */
+    bool keyed : 1;  /* an object that is a key of some dict */
+    bool plain : 1;  /* a tuple of integers: equal ones are one node, which says nothing */
     union {
         int64_t integer;
         double real;
@@ -119,6 +138,18 @@ bool cf_dict_index(cf_arena *arena, cf_dict *dict, cf_err *err);
 /* NULL if absent. An int key finds only ints (and bools equal to it), a string only strings. */
 cf_node *cf_dict_find(const cf_dict *dict, const cf_node *key);
 cf_node *cf_dict_string(const cf_dict *dict, const char *key); /* by text */
+
+/* What an object has beside fields; all empty where there is nothing. */
+const cf_parts *cf_object_parts(const cf_object *object);
+/* The same to be changed: fields become a state. NULL: the arena failed. */
+cf_parts *cf_object_own(cf_arena *arena, cf_object *object);
+
+/* An object's fields, or its state if that is a dict, as a dict (made in `room`); NULL: neither. */
+typedef struct cf_record {
+    cf_dict dict;
+    cf_pair pairs[CF_FEW];
+} cf_record;
+const cf_dict *cf_object_dict(const cf_object *object, cf_record *room);
 
 /* A field of an object's state (a dict), or a dict's string key; NULL. */
 cf_node *cf_node_field(const cf_node *node, const char *name);

@@ -107,17 +107,21 @@ static void show_global(cf_shower *s, const cf_global *global)
 
 static void show_object(cf_shower *s, const cf_object *object)
 {
+    const cf_parts *parts = cf_object_parts(object);
+    cf_record room;
     show_global(s, object->class);
-    if (object->args && object->args->list->count) show(s, object->args);
-    if (object->state && object->state->kind == CF_NODE_DICT) {
-        show(s, object->state);
-    } else if (object->state) {
+    if (parts->args && parts->args->list->count) show(s, parts->args);
+    if (object->fields) {
+        show_dict(s, cf_object_dict(object, &room));
+    } else if (parts->state && parts->state->kind == CF_NODE_DICT) {
+        show(s, parts->state);
+    } else if (parts->state) {
         cf_text_str(s->text, "<");
-        show(s, object->state);
+        show(s, parts->state);
         cf_text_str(s->text, ">");
     }
-    if (object->items.count) show_list(s, &object->items, "[", "]");
-    if (object->pairs.count) show_dict(s, &object->pairs);
+    if (parts->items.count) show_list(s, &parts->items, "[", "]");
+    if (parts->pairs.count) show_dict(s, &parts->pairs);
 }
 
 static void show_view(cf_shower *s, const char *what, const cf_view *view)

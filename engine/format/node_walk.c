@@ -21,10 +21,16 @@ static bool child(const cf_node *node, size_t i, cf_node **out)
     } else if (node->kind == CF_NODE_DICT) {
         dict = node->dict;
     } else if (node->kind == CF_NODE_OBJECT) {
-        list = &node->object->items;
-        dict = &node->object->pairs;
+        const cf_fields *fields = node->object->fields;
+        const cf_parts *parts = cf_object_parts(node->object);
+        if (fields) {
+            if (i < fields->count) *out = node->object->values[i];
+            return i < fields->count;
+        }
+        list = &parts->items;
+        dict = &parts->pairs;
         if (i < 2) {
-            *out = i ? node->object->state : node->object->args;
+            *out = i ? parts->state : parts->args;
             return true;
         }
         i -= 2;
@@ -53,7 +59,9 @@ bool cf_node_check_depth(cf_node *root, cf_err *err)
         cf_node *below = NULL, *first;
         int *highest = &path[depth].height;
         if (!child(path[depth].node, path[depth].next++, &below)) {
-            const int height = *highest + 1;
+            const cf_node *done = path[depth].node; /* fields are a dict within an object */
+            const int height =
+                *highest + (done->kind == CF_NODE_OBJECT && done->object->fields ? 2 : 1);
             path[depth].node->height = (uint16_t)height;
             if (--depth >= 0 && height > path[depth].height) path[depth].height = height;
         } else if (below && below->height && below->height != OPEN) {
@@ -130,6 +138,9 @@ static bool same_dict(cf_walk *walk, const cf_dict *a, const cf_dict *b)
     if (a->count != b->count) return false;
     for (size_t i = 0; i < a->count; i++) {
         const cf_pair *p = &a->pairs[i], *q = &b->pairs[i];
+        if (!b->index && b->count > CF_FEW && p->key != q->key) /* objects, looked for one by one */
+            walk->steps -= (int64_t)b->count;
+        if (walk->steps < 0) return false;
         const cf_node *other = equal(walk, p->key, q->key) ? q->value : cf_dict_find(b, p->key);
         if (!other || !equal(walk, p->value, other)) return false;
     }
@@ -156,11 +167,15 @@ static bool same_set(cf_walk *walk, const cf_list *a, const cf_list *b)
 
 static bool same_object(cf_walk *walk, const cf_object *a, const cf_object *b)
 {
-    if (!same_global(a->class, b->class) || !a->args != !b->args || !a->state != !b->state)
-        return false;
-    return (!a->args || equal(walk, a->args, b->args)) &&
-           (!a->state || equal(walk, a->state, b->state)) &&
-           same_list(walk, &a->items, &b->items) && same_dict(walk, &a->pairs, &b->pairs);
+    if (!same_global(a->class, b->class)) return false;
+    const cf_parts *x = cf_object_parts(a), *y = cf_object_parts(b);
+    cf_record left, right;
+    const cf_dict *p = cf_object_dict(a, &left), *q = cf_object_dict(b, &right);
+    if (!x->args != !y->args || !p != !q || (!p && !x->state != !y->state)) return false;
+    return (!x->args || equal(walk, x->args, y->args)) &&
+           (!p || (enter(walk) && same_dict(walk, p, q) && walk->depth--)) &&
+           (p || !x->state || equal(walk, x->state, y->state)) &&
+           same_list(walk, &x->items, &y->items) && same_dict(walk, &x->pairs, &y->pairs);
 }
 
 static bool same_value(cf_walk *walk, const cf_node *a, const cf_node *b)
@@ -230,9 +245,18 @@ static uint64_t hash_object(cf_walk *walk, const cf_object *object, uint64_t see
 {
     seed = cf_hash(object->class->module, strlen(object->class->module), seed);
     seed = cf_hash(object->class->name, strlen(object->class->name), seed);
-    if (object->args) seed = cf_hash(&seed, sizeof seed, hash(walk, object->args));
-    if (object->state) seed = cf_hash(&seed, sizeof seed, ~hash(walk, object->state));
-    return hash_dict(walk, &object->pairs, hash_list(walk, &object->items, true, seed));
+    const cf_parts *parts = cf_object_parts(object);
+    cf_record room;
+    const cf_dict *state = cf_object_dict(object, &room);
+    if (parts->args) seed = cf_hash(&seed, sizeof seed, hash(walk, parts->args));
+    if (state) { /* whether they are fields or a dict */
+        const uint64_t h = enter(walk) ? hash_dict(walk, state, CF_NODE_DICT + 1) : 0;
+        walk->depth--;
+        seed = cf_hash(&seed, sizeof seed, ~h);
+    } else if (parts->state) {
+        seed = cf_hash(&seed, sizeof seed, ~hash(walk, parts->state));
+    }
+    return hash_dict(walk, &parts->pairs, hash_list(walk, &parts->items, true, seed));
 }
 
 static uint64_t hash_view(cf_walk *walk, const cf_view *v, bool by_bytes, uint64_t seed)
@@ -352,13 +376,39 @@ static void copy_dict(cf_copier *c, const cf_dict *from, cf_dict *to)
     }
 }
 
+static const cf_fields *copy_fields(cf_copier *c, const cf_fields *from)
+{
+    bool fresh;
+    uint64_t *place = copy_place(c, from, &fresh);
+    if (!place) return from;
+    if (!fresh) return (const cf_fields *)(uintptr_t)*place;
+    const size_t count = from->count;
+    cf_fields *to = cf_calloc(c->arena, 1, sizeof *to + count * sizeof *to->names);
+    if (!to) return from;
+    *place = (uintptr_t)to; /* before the map may move */
+    to->count = count;
+    for (size_t i = 0; i < count; i++) to->names[i] = copy_node(c, from->names[i]);
+    return to;
+}
+
 static void copy_object(cf_copier *c, const cf_object *from, cf_object *to)
 {
     to->class = copy_global(c, from->class);
-    to->args = copy_node(c, from->args);
-    to->state = copy_node(c, from->state);
-    copy_list(c, &from->items, &to->items);
-    copy_dict(c, &from->pairs, &to->pairs);
+    if (from->fields) {
+        const size_t count = from->fields->count;
+        to->values = CF_NEWS(c->arena, cf_node *, count);
+        to->fields = copy_fields(c, from->fields);
+        for (size_t i = 0; to->values && i < count; i++)
+            to->values[i] = copy_node(c, from->values[i]);
+        return;
+    }
+    const cf_parts *parts = cf_object_parts(from);
+    cf_parts *own = from->parts ? cf_object_own(c->arena, to) : NULL;
+    if (!own) return;
+    own->args = copy_node(c, parts->args);
+    own->state = copy_node(c, parts->state);
+    copy_list(c, &parts->items, &own->items);
+    copy_dict(c, &parts->pairs, &own->pairs);
 }
 
 /* What points at nothing in the file, or at one element of its own, needs no file's arena. */
@@ -382,6 +432,8 @@ static const cf_view *copy_view(cf_copier *c, const cf_node *from)
 static void copy_value(cf_copier *c, const cf_node *from, cf_node *to)
 {
     to->height = from->height;
+    to->keyed = from->keyed;
+    to->plain = from->plain;
     switch (from->kind) {
     case CF_NODE_BIG:
     case CF_NODE_STRING:
@@ -413,10 +465,10 @@ static bool copy_indexes(cf_copier *c)
     for (size_t i = 0; i < c->count; i++) {
         const cf_node *from = c->jobs[i].from;
         cf_node *to = c->jobs[i].to;
-        if (from->kind == CF_NODE_DICT && from->dict->index.cap)
+        if (from->kind == CF_NODE_DICT && from->dict->index)
             CF_TRY(cf_dict_index(c->arena, to->dict, &err));
-        if (from->kind == CF_NODE_OBJECT && from->object->pairs.index.cap)
-            CF_TRY(cf_dict_index(c->arena, &to->object->pairs, &err));
+        if (from->kind == CF_NODE_OBJECT && cf_object_parts(from->object)->pairs.index)
+            CF_TRY(cf_dict_index(c->arena, &to->object->parts->pairs, &err));
     }
     return true;
 }

@@ -1,8 +1,9 @@
 /* The opcodes. See pickle.h for the set, CPython's Lib/pickletools.py for their meaning.
  *
- * Stack, marks and memo are heap arrays bounded by the opcodes read; nodes live in the tree's
- * arena, texts in the input. A frame is a promise of the writer that no opcode crosses its end;
- * CPython's two unpicklers read the same bytes differently where it is broken, so it is enforced.
+ * Stack and marks are heap arrays bounded by the opcodes read, the memo (pickle_memo.c) too; nodes
+ * live in the tree's arena, texts in the input. A frame is a promise of the writer that no opcode
+ * crosses its end; CPython's two unpicklers read the same bytes differently where it is broken, so
+ * it is enforced.
  */
 #include "pickle_vm.h"
 
@@ -188,9 +189,22 @@ static bool add_items(cf_vm *vm, cf_list *list, cf_node *const *items, size_t n,
     return true;
 }
 
+/* Most tuples of one are the arguments of a call, which are read and never seen again. */
+static bool push_tuple(cf_vm *vm, cf_node *const *items, size_t n, cf_err *err)
+{
+    if (!n) return cf_vm_push(vm, vm->unit, err);
+    if (n > 1 || !vm->spare_unit || items[0]->kind == CF_NODE_INT)
+        return cf_vm_push(vm, cf_common_tuple(&vm->commons, vm->p->tree, items, n), err);
+    cf_node *node = vm->spare_unit;
+    vm->spare_unit = NULL;
+    node->list->items[0] = items[0];
+    return cf_vm_push(vm, node, err);
+}
+
 static bool push_list(cf_vm *vm, cf_kind kind, cf_node *const *items, size_t n, cf_err *err)
 {
-    cf_node *node = n || kind != CF_NODE_TUPLE ? cf_node_new(vm->p->tree, kind) : vm->unit;
+    if (kind == CF_NODE_TUPLE) return push_tuple(vm, items, n, err);
+    cf_node *node = cf_node_new(vm->p->tree, kind);
     if (!node) return cf_vm_memory(vm, err);
     CF_TRY(add_items(vm, node->list, items, n, err));
     return cf_vm_push(vm, node, err);
@@ -214,7 +228,7 @@ bool cf_vm_set(cf_vm *vm, cf_dict *dict, cf_node *key, cf_node *value, cf_err *e
 static bool set_items(cf_vm *vm, cf_dict *dict, cf_node *const *items, size_t n, cf_err *err)
 {
     if (n % 2) return cf_fail(err, CF_E_STACK, "a key without a value");
-    if (!dict->count && n) {
+    if (!dict->count && n / 2 > dict->cap) {
         dict->pairs = CF_NEWS(vm->p->tree, cf_pair, n / 2);
         if (!dict->pairs) return cf_vm_memory(vm, err);
         dict->cap = n / 2;
@@ -229,7 +243,10 @@ static bool append(cf_vm *vm, cf_node *const *items, size_t n, bool to_set, cf_e
     CF_TRY(upper(vm, 1, &top, err));
     if (top[0]->kind == (to_set ? CF_NODE_SET : CF_NODE_LIST))
         return add_items(vm, top[0]->list, items, n, err);
-    if (top[0]->kind == CF_NODE_OBJECT) return add_items(vm, &top[0]->object->items, items, n, err);
+    if (top[0]->kind == CF_NODE_OBJECT) {
+        cf_parts *parts = cf_object_own(vm->p->tree, top[0]->object);
+        return parts ? add_items(vm, &parts->items, items, n, err) : cf_vm_memory(vm, err);
+    }
     return cf_fail(err, CF_E_TYPE, "items for a %s", cf_node_class(top[0]));
 }
 
@@ -238,14 +255,19 @@ static bool set_on_top(cf_vm *vm, cf_node *const *items, size_t n, cf_err *err)
     cf_node **top;
     CF_TRY(upper(vm, 1, &top, err));
     if (top[0]->kind == CF_NODE_DICT) return set_items(vm, top[0]->dict, items, n, err);
-    if (top[0]->kind == CF_NODE_OBJECT) return set_items(vm, &top[0]->object->pairs, items, n, err);
+    if (top[0]->kind == CF_NODE_OBJECT) {
+        cf_parts *parts = cf_object_own(vm->p->tree, top[0]->object);
+        return parts ? set_items(vm, &parts->pairs, items, n, err) : cf_vm_memory(vm, err);
+    }
     return cf_fail(err, CF_E_TYPE, "keys for a %s", cf_node_class(top[0]));
 }
 
 static bool push_dict(cf_vm *vm, cf_node *const *items, size_t n, cf_err *err)
 {
-    cf_node *node = cf_node_new(vm->p->tree, CF_NODE_DICT);
+    cf_node *node = vm->spare_dict ? vm->spare_dict : cf_node_new(vm->p->tree, CF_NODE_DICT);
     if (!node) return cf_vm_memory(vm, err);
+    if (vm->spare_dict) node->dict->count = 0;
+    vm->spare_dict = NULL;
     CF_TRY(set_items(vm, node->dict, items, n, err));
     return cf_vm_push(vm, node, err);
 }
@@ -258,21 +280,14 @@ static bool memo_put(cf_vm *vm, uint64_t slot, cf_err *err)
     CF_TRY(upper(vm, 1, &top, err));
     if (slot >= vm->steps && slot > UINT8_MAX)
         return cf_fail(err, CF_E_MEMO, "memo slot %" PRIu64 " after %zu opcodes", slot, vm->steps);
-    while (slot >= vm->memo_cap) {
-        const size_t from = vm->memo_cap;
-        CF_TRY(widen((void **)&vm->memo, from, &vm->memo_cap, sizeof *vm->memo, err));
-        memset(vm->memo + from, 0, (vm->memo_cap - from) * sizeof *vm->memo);
-    }
-    if (!vm->memo[slot]) vm->memo_count++;
-    vm->memo[slot] = top[0];
-    return true;
+    return cf_memo_put(&vm->memo, slot, top[0], err);
 }
 
 static bool memo_get(cf_vm *vm, uint64_t slot, cf_err *err)
 {
-    if (slot >= vm->memo_cap || !vm->memo[slot])
-        return cf_fail(err, CF_E_MEMO, "memo slot %" PRIu64 " was never written", slot);
-    return cf_vm_push(vm, vm->memo[slot], err);
+    cf_node *node = cf_memo_get(&vm->memo, slot);
+    return node ? cf_vm_push(vm, node, err)
+                : cf_fail(err, CF_E_MEMO, "memo slot %" PRIu64 " was never written", slot);
 }
 
 static bool open_frame(cf_vm *vm, cf_err *err)
@@ -307,6 +322,9 @@ static bool call(cf_vm *vm, bool extra, cf_err *err)
     }
     CF_TRY(cf_vm_call(vm, top[0], args, &result, err));
     vm->count -= n;
+    /* torch.Size((2, 3)) is the tuple in its arguments, which are free again */
+    if (args->list->count == 1 && result == args->list->items[0] && !args->memoed && !args->plain)
+        vm->spare_unit = args;
     return cf_vm_push(vm, result, err);
 }
 
@@ -435,7 +453,7 @@ static bool step(cf_vm *vm, int op, cf_err *err)
     case BINPERSID: return persistent(vm, err);
     case BINPUT: return cf_vm_number(vm, 1, &n, err) && memo_put(vm, n, err);
     case LONG_BINPUT: return cf_vm_number(vm, 4, &n, err) && memo_put(vm, n, err);
-    case MEMOIZE: return memo_put(vm, vm->memo_count, err);
+    case MEMOIZE: return memo_put(vm, vm->memo.count, err);
     case BINGET: return cf_vm_number(vm, 1, &n, err) && memo_get(vm, n, err);
     case LONG_BINGET: return cf_vm_number(vm, 4, &n, err) && memo_get(vm, n, err);
     default: return cf_fail(err, CF_E_OPCODE, "pickle opcode 0x%02x is not supported", op);
@@ -471,7 +489,8 @@ static bool start(cf_vm *vm, cf_err *err)
     vm->unit = cf_node_new(tree, CF_NODE_TUPLE);
     if (!vm->unit) return cf_vm_memory(vm, err);
     vm->yes->integer = 1;
-    return widen((void **)&vm->stack, 0, &vm->cap, sizeof *vm->stack, err);
+    return cf_memo_init(&vm->memo, vm->bytes, vm->size, err) &&
+           widen((void **)&vm->stack, 0, &vm->cap, sizeof *vm->stack, err);
 }
 
 bool cf_pickle_read(cf_pickle *p, const uint8_t *bytes, size_t size, size_t *used, cf_node **root,
@@ -486,6 +505,7 @@ bool cf_pickle_read(cf_pickle *p, const uint8_t *bytes, size_t size, size_t *use
     if (done) *root = vm.stack[0];
     free(vm.stack);
     free(vm.marks);
-    free(vm.memo);
+    cf_memo_free(&vm.memo);
+    free(vm.commons.slots);
     return done;
 }

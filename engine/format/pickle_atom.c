@@ -35,7 +35,8 @@ bool cf_vm_number(cf_vm *vm, int width, uint64_t *out, cf_err *err)
 
 bool cf_vm_push_int(cf_vm *vm, int64_t value, cf_err *err)
 {
-    if (value < 0 || value > 255) return cf_vm_push(vm, cf_node_int(vm->p->tree, value), err);
+    if (value < 0 || value > 255)
+        return cf_vm_push(vm, cf_common_int(&vm->commons, vm->p->tree, value), err);
     if (!vm->small[value]) vm->small[value] = cf_node_int(vm->p->tree, value);
     return cf_vm_push(vm, vm->small[value], err);
 }
@@ -111,7 +112,11 @@ bool cf_vm_push_text(cf_vm *vm, int width, cf_kind kind, cf_err *err)
     const size_t bad = kind == CF_NODE_STRING ? cf_utf8_valid(text, size) : size;
     if (bad < size)
         return cf_fail(err, CF_E_UTF8, "a text is no UTF-8 at its byte %zu of %" PRIu64, bad, size);
-    return cf_vm_push(vm, cf_node_text(vm->p->tree, kind, text, size), err);
+    return cf_vm_push(vm,
+                      kind == CF_NODE_STRING
+                          ? cf_common_string(&vm->commons, vm->p->tree, text, size)
+                          : cf_node_text(vm->p->tree, kind, text, size),
+                      err);
 }
 
 /* Python 2's str: text where it is text, else bytes. */

@@ -73,7 +73,61 @@ bool cf_vm_object(cf_vm *vm, const cf_global *class, cf_node *args, cf_node **ou
     *out = cf_node_new(vm->p->tree, CF_NODE_OBJECT);
     if (!*out) return cf_vm_memory(vm, err);
     (*out)->object->class = class;
-    (*out)->object->args = args && args->list->count ? args : NULL;
+    if (!args || !args->list->count) return true;
+    cf_parts *parts = cf_object_own(vm->p->tree, (*out)->object);
+    if (!parts) return cf_vm_memory(vm, err);
+    parts->args = args;
+    return true;
+}
+
+static bool same_names(const cf_fields *fields, const cf_dict *dict)
+{
+    if (fields->count != dict->count) return false;
+    for (size_t i = 0; i < dict->count; i++)
+        if (fields->names[i] != dict->pairs[i].key) return false;
+    return true;
+}
+
+/* The names of a dict's keys, which a writer takes from its memo: the same nodes again and again.
+ * Few sets of names are looked through, so that this stays cheap for whatever is written. */
+static const cf_fields *fields_of(cf_vm *vm, cf_name *class, const cf_dict *dict)
+{
+    enum { MOST = 8 };
+    int n = 0;
+    for (const cf_fields *f = class->fields; f && n < MOST; f = f->next, n++)
+        if (same_names(f, dict)) return f;
+    cf_fields *made = cf_alloc(vm->p->tree, sizeof *made + dict->count * sizeof *made->names);
+    if (!made) return NULL;
+    *made = (cf_fields){.next = class->fields, .count = dict->count};
+    for (size_t i = 0; i < dict->count; i++) made->names[i] = dict->pairs[i].key;
+    return class->fields = made;
+}
+
+/* Can the state become fields: a dict of few strings that nothing else holds, and all there is? */
+static bool is_fields(const cf_object *object, const cf_node *state)
+{
+    if (object->fields || object->parts || state->kind != CF_NODE_DICT || state->memoed)
+        return false;
+    const cf_dict *dict = state->dict;
+    return !dict->index && dict->count && dict->count <= CF_FEW &&
+           dict->pairs[0].key->kind == CF_NODE_STRING;
+}
+
+bool cf_vm_state(cf_vm *vm, cf_object *object, cf_node *state, cf_err *err)
+{
+    if (!is_fields(object, state)) {
+        cf_parts *parts = cf_object_own(vm->p->tree, object);
+        if (!parts) return cf_vm_memory(vm, err);
+        parts->state = state;
+        return true;
+    }
+    const cf_dict *dict = state->dict;
+    const cf_fields *fields = fields_of(vm, (cf_name *)object->class, dict);
+    cf_node **values = cf_alloc(vm->p->tree, dict->count * sizeof *values);
+    if (!fields || !values) return cf_vm_memory(vm, err);
+    for (size_t i = 0; i < dict->count; i++) values[i] = dict->pairs[i].value;
+    object->fields = fields;
+    object->values = values;
     return true;
 }
 
@@ -326,10 +380,12 @@ bool cf_vm_fold_state(cf_vm *vm, cf_node *state, cf_node **out, cf_err *err)
 
 bool cf_vm_build(cf_vm *vm, cf_node *target, cf_node *state, cf_err *err)
 {
+    cf_node *own = state;
     CF_TRY(cf_vm_fold_state(vm, state, &state, err));
     switch (target->kind) {
     case CF_NODE_OBJECT:
-        target->object->state = state;
+        CF_TRY(cf_vm_state(vm, target->object, state, err));
+        if (target->object->fields && state == own) vm->spare_dict = state; /* nobody else's */
         return !cf_vm_is(target->object->class, "numpy", "ndarray") ||
                cf_vm_array(vm, target, state, err);
     case CF_NODE_DICT: /* OrderedDict's attributes: _metadata of a state dict */

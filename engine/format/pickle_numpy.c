@@ -14,11 +14,12 @@
 static cf_dtype plain_dtype(const cf_node *node, bool *big_endian)
 {
     *big_endian = false;
-    if (!node || node->kind != CF_NODE_OBJECT || !node->object->args ||
-        !cf_vm_is(node->object->class, "numpy", "dtype"))
+    const cf_parts *parts =
+        node && node->kind == CF_NODE_OBJECT ? cf_object_parts(node->object) : NULL;
+    if (!parts || !parts->args || !cf_vm_is(node->object->class, "numpy", "dtype"))
         return CF_NO_DTYPE;
-    const cf_node *name = cf_vm_arg(node->object->args, 0, CF_NODE_STRING);
-    const cf_node *state = node->object->state;
+    const cf_node *name = cf_vm_arg(parts->args, 0, CF_NODE_STRING);
+    const cf_node *state = parts->state;
     const cf_node *order =
         state && state->kind == CF_NODE_TUPLE ? cf_vm_arg(state, 1, CF_NODE_STRING) : NULL;
     if (!name || !name->text.length) return CF_NO_DTYPE;

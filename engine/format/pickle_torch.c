@@ -198,8 +198,7 @@ static bool rebuild_from_type(cf_vm *vm, const cf_name *name, cf_node *args, cf_
     switch (((const cf_name *)function->global)->model) {
     case CF_CALL_WRAPPER:
         CF_TRY(cf_vm_object(vm, class->global, inner, out, err));
-        (*out)->object->state = state;
-        return true;
+        return cf_vm_state(vm, (*out)->object, state, err);
     case CF_CALL_TENSOR:
     case CF_CALL_TENSOR_V3:
     case CF_CALL_META:

@@ -1,7 +1,8 @@
 /* Private to the pickle reader: the machine's state, and what a call folds into.
  *
  * pickle.c runs the opcodes; pickle_build.c decides what REDUCE, NEWOBJ and BUILD mean;
- * pickle_torch.c and pickle_numpy.c know the rebuild functions of those two; globals.c knows names.
+ * pickle_torch.c and pickle_numpy.c know the rebuild functions of those two; globals.c knows names;
+ * pickle_memo.c keeps what is referred to again, pickle_common.c what is said again.
  */
 #ifndef CF_PICKLE_VM_H
 #define CF_PICKLE_VM_H
@@ -41,7 +42,38 @@ typedef enum cf_model {
 typedef struct cf_name {
     cf_global global;
     cf_model model;
+    const cf_fields *fields; /* the names that objects of the class have, the latest first */
 } cf_name;
+
+/* ---- pickle_memo.c */
+
+/* Writers number every object they write and refer to few of them again. A first pass over the
+ * opcodes finds which; no other is kept. Heap memory. */
+typedef struct cf_memo {
+    uint64_t *read, *written; /* a bit a slot */
+    uint32_t *rank;           /* slots read before each 64 of them */
+    size_t words;             /* of read and rank */
+    size_t written_words;
+    size_t count;    /* slots written */
+    cf_node **nodes; /* one a slot that is read; NULL: not written yet */
+} cf_memo;
+
+bool cf_memo_init(cf_memo *memo, const uint8_t *bytes, size_t size, cf_err *err);
+void cf_memo_free(cf_memo *memo);
+bool cf_memo_put(cf_memo *memo, uint64_t slot, cf_node *node, cf_err *err);
+cf_node *cf_memo_get(const cf_memo *memo, uint64_t slot); /* NULL: was never written */
+
+/* Numbers, short tuples of them and short strings, each once: metadata repeats them endlessly. */
+typedef struct cf_commons {
+    cf_node **slots;
+    size_t count, cap;
+} cf_commons;
+
+/* The node for a number, a string or a tuple: an equal one that was made before, or a new one.
+ * NULL: out of memory. */
+cf_node *cf_common_int(cf_commons *c, cf_arena *arena, int64_t value);
+cf_node *cf_common_string(cf_commons *c, cf_arena *arena, const char *at, size_t length);
+cf_node *cf_common_tuple(cf_commons *c, cf_arena *arena, cf_node *const *items, size_t count);
 
 typedef struct cf_vm {
     cf_pickle *p;
@@ -53,11 +85,12 @@ typedef struct cf_vm {
     size_t count, cap;
     size_t *marks; /* heights of the stack */
     size_t mark_count, mark_cap;
-    cf_node **memo;
-    size_t memo_cap, memo_count;
+    cf_memo memo;
+    cf_commons commons;
     size_t steps; /* opcodes read */
     size_t spent; /* see cf_vm_spend */
     cf_node *none, *no, *yes, *unit, *small[256];
+    cf_node *spare_dict, *spare_unit; /* a dict, a tuple of one, that nothing holds any more */
 } cf_vm;
 
 /* False with the arenas' error: for a node that could not be made. */
@@ -95,6 +128,8 @@ bool cf_vm_build(cf_vm *vm, cf_node *target, cf_node *state, cf_err *err);
 /* One key and value for a dict. E_DUP_KEY. */
 bool cf_vm_set(cf_vm *vm, cf_dict *dict, cf_node *key, cf_node *value, cf_err *err);
 bool cf_vm_fold_state(cf_vm *vm, cf_node *state, cf_node **out, cf_err *err);
+/* What BUILD gave: fields where it can be, else a state. */
+bool cf_vm_state(cf_vm *vm, cf_object *object, cf_node *state, cf_err *err);
 bool cf_vm_object(cf_vm *vm, const cf_global *class, cf_node *args, cf_node **out, cf_err *err);
 
 /* A persistent id. */

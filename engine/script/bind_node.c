@@ -132,8 +132,8 @@ const cf_node *cf_to_node(lua_State *L, int index)
 static const cf_list *sequence(const cf_node *node)
 {
     if (node->kind == CF_NODE_OBJECT) {
-        const cf_object *object = node->object;
-        node = object->state && object->state->kind == CF_NODE_TUPLE ? object->state : object->args;
+        const cf_parts *parts = cf_object_parts(node->object);
+        node = parts->state && parts->state->kind == CF_NODE_TUPLE ? parts->state : parts->args;
         return node ? node->list : NULL;
     }
     return node->kind == CF_NODE_LIST || node->kind == CF_NODE_TUPLE || node->kind == CF_NODE_SET
@@ -141,11 +141,11 @@ static const cf_list *sequence(const cf_node *node)
                : NULL;
 }
 
-/* What is named: a dict's pairs, an object's state if that is a dict. */
-static const cf_dict *mapping(const cf_node *node)
+/* What is named: a dict's pairs, an object's fields or state if that is a dict. */
+static const cf_dict *mapping(const cf_node *node, cf_record *room)
 {
-    if (node->kind == CF_NODE_OBJECT) node = node->object->state;
-    return node && node->kind == CF_NODE_DICT ? node->dict : NULL;
+    if (node->kind == CF_NODE_OBJECT) return cf_object_dict(node->object, room);
+    return node->kind == CF_NODE_DICT ? node->dict : NULL;
 }
 
 /* The value of a key of Lua; the common keys cost no memory. */
@@ -166,7 +166,8 @@ static int node_index(lua_State *L)
 {
     const cf_node *node = cf_test_node(L, 1);
     const bool lasts = lasting(L, 1), text = lua_type(L, 2) == LUA_TSTRING;
-    const cf_dict *dict = mapping(node);
+    cf_record room;
+    const cf_dict *dict = mapping(node, &room);
     if (dict && (node->kind == CF_NODE_DICT || text)) {
         cf_push_value(L, find(L, dict, 2), lasts);
         return 1;
@@ -181,7 +182,8 @@ static int node_index(lua_State *L)
 static int node_length(lua_State *L)
 {
     const cf_node *node = cf_test_node(L, 1);
-    const cf_dict *dict = mapping(node);
+    cf_record room;
+    const cf_dict *dict = mapping(node, &room);
     const cf_list *list = sequence(node);
     if (node->kind == CF_NODE_STRING || node->kind == CF_NODE_BYTES)
         lua_pushinteger(L, (lua_Integer)node->text.length);
@@ -193,7 +195,8 @@ static int node_length(lua_State *L)
 /* Pushes pair number `at` (from 0) of the node at `index`; false at the end. */
 static bool push_pair(lua_State *L, int index, const cf_node *node, size_t at)
 {
-    const cf_dict *dict = mapping(node);
+    cf_record room;
+    const cf_dict *dict = mapping(node, &room);
     const cf_list *list = dict ? NULL : sequence(node);
     const bool lasts = lasting(L, index);
     if (dict && at < dict->count) {
@@ -235,7 +238,8 @@ int cf_node_next(lua_State *L)
     size_t at = 0;
     if (!lua_isnoneornil(L, 2)) {
         const cf_node *key = cf_to_node(L, 2);
-        const cf_dict *dict = mapping(node);
+        cf_record room;
+        const cf_dict *dict = mapping(node, &room);
         if (dict) {
             while (at < dict->count && !cf_node_equal(dict->pairs[at].key, key)) at++;
             at++;

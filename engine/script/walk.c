@@ -147,15 +147,14 @@ static const cf_node *cycle_node(lua_State *L, const walk *w, const walk_frame *
     cf_node *node = cf_node_new(arena, CF_NODE_OBJECT), *args = cf_node_new(arena, CF_NODE_TUPLE);
     const char *key = cf_strndup(arena, w->key.at ? w->key.at : "", frame->length);
     cf_node *name = key ? cf_node_text(arena, CF_NODE_STRING, key, frame->length) : NULL;
-    cf_object *object = CF_NEW(arena, cf_object);
+    cf_parts *parts = node ? cf_object_own(arena, node->object) : NULL;
     cf_err err;
-    if (!node || !args || !name || !object || !cf_list_add(arena, args->list, name)) {
+    if (!args || !name || !parts || !cf_list_add(arena, args->list, name)) {
         cf_arena_ok(arena, &err);
         cf_raise(L, &err);
     }
-    object->class = &cycle;
-    object->args = args;
-    node->object = object;
+    node->object->class = &cycle;
+    parts->args = args;
     return node;
 }
 

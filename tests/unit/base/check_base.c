@@ -18,7 +18,7 @@ START_TEST(arena_keeps_what_it_gave)
     unsigned char *at[400];
     for (size_t i = 0; i < 400; i++) {
         at[i] = cf_alloc(&a, i * i);
-        ck_assert(((uintptr_t)at[i] & 15) == 0);
+        ck_assert(((uintptr_t)at[i] & 7) == 0);
         memset(at[i], (int)i, i * i);
     }
     for (size_t i = 0; i < 400; i++)

@@ -267,17 +267,18 @@ END_TEST
 START_TEST(test_objects)
 {
     cf_node *path = object("pathlib", "PosixPath");
-    path->object->args =
+    cf_object_own(&arena, path->object)->args =
         several(CF_NODE_TUPLE, text(CF_NODE_STRING, "/"), text(CF_NODE_STRING, "a"));
     ck_assert_str_eq(written(path, -1),
                      "{\"$class\": \"pathlib.PosixPath\", \"args\": [\"/\", \"a\"]}");
     ck_assert_str_eq(written(object("a", "B"), -1), "{\"$class\": \"a.B\", \"args\": []}");
 
     cf_node *all = object("a", "B");
-    all->object->args = several(CF_NODE_TUPLE, NULL, NULL);
-    all->object->state = parsed("{\"s\": 1}");
-    add(&(cf_node){.kind = CF_NODE_LIST, .list = &all->object->items}, integer(5));
-    set(&all->object->pairs, text(CF_NODE_STRING, "k"), integer(6));
+    cf_object_own(&arena, all->object)->args = several(CF_NODE_TUPLE, NULL, NULL);
+    cf_object_own(&arena, all->object)->state = parsed("{\"s\": 1}");
+    add(&(cf_node){.kind = CF_NODE_LIST, .list = &cf_object_own(&arena, all->object)->items},
+        integer(5));
+    set(&cf_object_own(&arena, all->object)->pairs, text(CF_NODE_STRING, "k"), integer(6));
     ck_assert_str_eq(written(all, -1), "{\"$class\": \"a.B\", \"args\": [], \"state\": {\"s\": 1}, "
                                        "\"items\": [5], \"pairs\": [[\"k\", 6]]}");
 }
@@ -297,8 +298,8 @@ START_TEST(test_references)
                      "\"d\": {\"$ref\": \"\"}}");
 
     cf_node *cycle = object("a", "B"), *keyed = cf_node_new(&arena, CF_NODE_DICT);
-    cycle->object->state = keyed;
-    cycle->object->args = several(CF_NODE_TUPLE, shared, NULL);
+    cf_object_own(&arena, cycle->object)->state = keyed;
+    cf_object_own(&arena, cycle->object)->args = several(CF_NODE_TUPLE, shared, NULL);
     set(keyed->dict, integer(1), several(CF_NODE_LIST, keyed, cycle));
     set(keyed->dict, integer(2), shared);
     ck_assert_str_eq(written(cycle, -1),

@@ -309,8 +309,8 @@ START_TEST(sharded_tensor)
     const cf_node *st = cf_node_field(cf_node_field(root, "model"), "transformer.wte.weight");
     ck_assert_str_eq(cf_node_class(st), "ShardedTensor");
     cf_node *const *state =
-        st->object->state->list->items; /* shards, metadata, group, spec, rrefs */
-    ck_assert_uint_eq(st->object->state->list->count, 5);
+        cf_object_parts(st->object)->state->list->items; /* shards, metadata, group, spec, rrefs */
+    ck_assert_uint_eq(cf_object_parts(st->object)->state->list->count, 5);
     const cf_node *shard = state[0]->list->items[0];
     assert_shown(cf_node_field(shard, "tensor"), "tensor(BF16[2, 3])");
     assert_shown(cf_node_field(cf_node_field(shard, "metadata"), "shard_offsets"), "[0, 0]");
@@ -342,8 +342,9 @@ START_TEST(dtensor_and_dcp_metadata)
     }
     ck_assert_int_eq(cf_node_field(data->pairs[0].value, "length")->integer, 864);
     const cf_node *entry = cf_node_field(cf_node_field(root, "state_dict_metadata"), "st");
-    ck_assert_int_eq(cf_node_field(entry, "properties")->object->state->list->items[0]->dtype,
-                     CF_F32);
+    ck_assert_int_eq(
+        cf_object_parts(cf_node_field(entry, "properties")->object)->state->list->items[0]->dtype,
+        CF_F32);
 }
 END_TEST
 
@@ -423,7 +424,7 @@ START_TEST(objects_in_arrays)
                               "C\1b\x87R(K\1K\1\x85" NUMPY_DTYPE("O8") "\x89]Natb.";
     const cf_node *root = read_pickle(B(OBJECTS));
     ck_assert(root && root->kind == CF_NODE_OBJECT);
-    ck_assert_int_eq(root->object->state->list->items[4]->kind, CF_NODE_LIST);
+    ck_assert_int_eq(cf_object_parts(root->object)->state->list->items[4]->kind, CF_NODE_LIST);
 }
 END_TEST
 
