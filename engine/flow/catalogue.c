@@ -169,8 +169,24 @@ const cf_node *cf_row_value(const cf_row *row, size_t number)
     return value->node;
 }
 
+static bool add_note(cf_catalogue *cat, const char *text, cf_err *err)
+{
+    enum { MOST_NOTES = 32 };
+    if (!cat->noted.arena) cf_map_init(&cat->noted, &cat->arena);
+    bool fresh;
+    const char *copy = cf_strndup(&cat->arena, text, strlen(text));
+    uint64_t *n = copy ? cf_map_put(&cat->noted, copy, strlen(copy), &fresh) : NULL;
+    if (!n) return cf_arena_ok(&cat->arena, err);
+    if (!fresh || cat->n_notes == MOST_NOTES) return true;
+    cat->n_notes++;
+    for (; *text; text++) cf_text_add(&cat->notes, *text == '\n' ? " " : text, 1);
+    cf_text_str(&cat->notes, "\n");
+    return true;
+}
+
 static bool add_op(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_err *err)
 {
+    if (op->kind == CF_OP_NOTE) return add_note(cat, op->key, err);
     if (op->kind == CF_OP_SAME || op->kind == CF_OP_WORLD) {
         cf_said *said = CF_PUSH(&cat->arena, cat->said, cat->n_said, cat->cap_said);
         if (!said) return cf_arena_ok(&cat->arena, err);

@@ -72,6 +72,8 @@ typedef struct cf_catalogue {
     cf_text misnamed; /* files named for another rank than they hold */
     size_t n_misnamed;
     cf_text notes; /* for people: what differs between ranks ... */
+    cf_map noted;  /* what plugins noted, each once */
+    size_t n_notes;
 } cf_catalogue;
 
 void cf_catalogue_init(cf_catalogue *cat, cf_source *source);
@@ -110,6 +112,8 @@ bool cf_part_same(cf_part *part, const char *key, size_t length, const char *sai
 void cf_part_rank(cf_part *part, int32_t rank);
 /* size -1: not known; rank -1: the file's. */
 bool cf_part_world(cf_part *part, int64_t size, int32_t rank, cf_err *err);
+/* A line for people; the same one of many files is kept once. */
+bool cf_part_note(cf_part *part, const char *text, size_t length, cf_err *err);
 
 /* Adds a part and frees it. E_META_CONFLICT, E_DTYPE: other dtype or shape than before. */
 bool cf_catalogue_merge(cf_catalogue *cat, cf_part *part, cf_err *err);

@@ -196,3 +196,8 @@ void cf_part_rank(cf_part *part, int32_t rank)
         if (part->ops[i].rank == part->rank) part->ops[i].rank = rank;
     part->rank = rank;
 }
+
+bool cf_part_note(cf_part *part, const char *text, size_t length, cf_err *err)
+{
+    return add(part, CF_OP_NOTE, text, length, err) != NULL;
+}

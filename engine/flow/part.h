@@ -11,7 +11,8 @@ typedef enum cf_op_kind {
     CF_OP_NAME,
     CF_OP_ALIAS,
     CF_OP_SAME,
-    CF_OP_WORLD
+    CF_OP_WORLD,
+    CF_OP_NOTE
 } cf_op_kind;
 
 typedef struct cf_op {

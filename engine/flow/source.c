@@ -2,6 +2,7 @@
  * that a cut model.safetensors is called a cut safetensors file and not an unknown one. */
 #include "source.h"
 
+#include <libdeflate.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,5 +252,36 @@ bool cf_source_value(cf_source *source, const cf_node *node, cf_arena *arena, co
         *value = root;
     else
         cf_err_add_file(err, cf_source_path(source, s->file));
+    return ok;
+}
+
+bool cf_source_bytes(cf_source *source, const cf_view *view, size_t most, cf_arena *arena,
+                     const uint8_t **bytes, bool *checked, cf_err *err)
+{
+    const cf_storage *s = view->storage;
+    const size_t size = (size_t)(view->numel * cf_dtype_size(view->dtype));
+    *checked = false;
+    if (size > most)
+        return cf_fail(err, CF_E_LIMIT, "a value of %zu bytes, at most %zu", size, most);
+    if (s->place == CF_IN_MEMORY) {
+        *bytes = s->bytes + view->offset;
+        return true;
+    }
+    if (s->place != CF_IN_FILE)
+        return cf_fail(err, CF_E_TYPE, "a value inside a tensor that is compressed or an item");
+    uint8_t *own = cf_alloc(arena, size);
+    int fd;
+    if (!own) return cf_arena_ok(arena, err);
+    CF_TRY(cf_dir_open(&source->dir, s->file, &fd, err));
+    const cf_span file = cf_span_of_file(fd, source->dir.files[s->file].size);
+    bool ok = cf_span_read(&file, s->offset + view->offset, own, size, err);
+    close(fd);
+    *checked = ok && s->has_crc && view->offset == 0 && size == s->size;
+    if (*checked && libdeflate_crc32(0, own, size) != s->crc) {
+        cf_err_set(err, CF_E_ZIP_CRC, "its bytes are not those that were written");
+        ok = cf_err_in_member(err, s->name);
+    }
+    if (!ok) cf_err_add_file(err, cf_source_path(source, s->file));
+    *bytes = own;
     return ok;
 }

@@ -51,6 +51,11 @@ void cf_source_unpin(cf_source *source, cf_tree *tree);
  * arena. */
 bool cf_source_value(cf_source *source, const cf_node *node, cf_arena *arena, const cf_node **value,
                      cf_err *err);
+/* The elements of a dense view, read now, in arena; E_LIMIT beyond `most` bytes, E_TYPE where they
+ * are compressed or not in a file. checked: they were held against their record's checksum. */
+bool cf_source_bytes(cf_source *source, const cf_view *view, size_t most, cf_arena *arena,
+                     const uint8_t **bytes, bool *checked, cf_err *err);
+
 static inline bool cf_node_is_item(const cf_node *node)
 {
     return node->kind == CF_NODE_STORAGE && node->storage->place == CF_IN_ITEM;

@@ -194,6 +194,7 @@ void cf_push_sizes(lua_State *L, int count, const int64_t *sizes); /* a fresh li
 
 int cf_file_walk(lua_State *L);
 int cf_json_module(lua_State *L); /* pushes the table of ckptflow.json */
+int cf_pickle_module(lua_State *L);
 
 typedef struct cf_selection {
     cf_catalogue *cat;

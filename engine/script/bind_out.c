@@ -207,12 +207,21 @@ static int out_rank(lua_State *L)
     return 0;
 }
 
+static int out_note(lua_State *L)
+{
+    cf_part *part = check_out(L);
+    size_t length;
+    const char *text = luaL_checklstring(L, 2, &length);
+    cf_err err;
+    return done(L, cf_part_note(part, text, length, &err), &err);
+}
+
 void cf_bind_out(lua_State *L)
 {
     static const luaL_Reg methods[] = {
         {"tensor", out_tensor},   {"piece", out_piece}, {"range", out_range}, {"value", out_value},
         {"declare", out_declare}, {"name", out_name},   {"alias", out_alias}, {"same", out_same},
-        {"world", out_world},     {"rank", out_rank},   {NULL, NULL}};
+        {"world", out_world},     {"rank", out_rank},   {"note", out_note},   {NULL, NULL}};
     static const cf_handle handle = {OUT, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

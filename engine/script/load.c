@@ -127,9 +127,10 @@ static const cf_script *find_module(const cf_scripts *scripts, const char *name)
 
 static int no_module(lua_State *L, const cf_scripts *scripts, const char *name)
 {
-    const char **names = lua_newuserdatauv(L, (scripts->count + 2) * sizeof *names, 0);
+    const char **names = lua_newuserdatauv(L, (scripts->count + 3) * sizeof *names, 0);
     size_t count = 0;
     names[count++] = "ckptflow.json";
+    names[count++] = "ckptflow.pickle";
     for (size_t i = 0; i < scripts->count; i++) {
         if (scripts->items[i].kind == CF_MODULE)
             names[count++] = scripts->items[i].name;
@@ -155,6 +156,8 @@ int cf_require(lua_State *L)
     lua_setfield(L, -2, name);
     if (strcmp(name, "ckptflow.json") == 0) {
         cf_json_module(L);
+    } else if (strcmp(name, "ckptflow.pickle") == 0) {
+        cf_pickle_module(L);
     } else {
         const cf_scripts *scripts = cf_host_of(L)->scripts;
         const cf_script *script = find_module(scripts, name);

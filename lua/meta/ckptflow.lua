@@ -278,6 +278,11 @@ function Out:rank(rank) end
 ---@param rank? integer  default: file.rank
 function Out:world(size, rank) end
 
+--- A line for people, on stderr and in the JSON of plans: what the user should know and no check
+--- tells, as why names are missing. The same line of many files is printed once.
+---@param text string
+function Out:note(text) end
+
 -- Planning ----------------------------------------------------------------------------------------
 
 --- Rows of the catalogue under names: pairs(sel) gives name, row in the checkpoint's order, #sel
@@ -437,16 +442,41 @@ local names = {}
 ---@return string
 function names.unwrap(name) end
 
---- Names by optimizer id, from param_groups that carry param_names; nil without them.
+--- Names by optimizer id, from param_groups that carry param_names; nil without them, and then a
+--- note in `out`, if that is given.
 ---@param groups ckptflow.Node
+---@param out? ckptflow.Out
 ---@return table<any, string>?
-function names.of_ids(groups) end
+function names.of_ids(groups, out) end
+
+--- Names one row, the state of a parameter, by the parameter's id.
+---@param out ckptflow.Out
+---@param key string
+---@param id integer|string
+---@param state string
+---@param name_of? table<any, string>  what of_ids gave
+function names.put_id(out, key, id, state, name_of) end
 
 --- Names the states `prefix .. "state.<id>.<state>"` of an optimizer.state_dict() by their parameter.
 ---@param out ckptflow.Out
 ---@param optim ckptflow.Node
 ---@param prefix string  key of the optimizer, with its "."
 function names.put_ids(out, optim, prefix) end
+
+---@class ckptflow.olmo  what OLMo's config.yaml says of the checkpoint beside it
+local olmo = {}
+
+--- The kind of sharded checkpoint that config.yaml names: torch_legacy (also where it does not say),
+--- torch_new, local, olmo_core; nil without a config.yaml.
+---@param dir ckptflow.Dir
+---@return string?
+function olmo.declared(dir) end
+
+--- Raises E_META_CONFLICT if config.yaml names another kind.
+---@param dir ckptflow.Dir
+---@param kind string
+---@param other? string  a second word for it
+function olmo.agree(dir, kind, other) end
 
 ---@class ckptflow.index  the index of sharded Hugging Face files
 local index = {}
@@ -483,3 +513,19 @@ function json.decode(text) end
 ---@param find fun(name: string): ckptflow.View?  the tensor of a name, for those inside values
 ---@return fun(): string, ckptflow.Node
 function json.values(file, find) end
+
+---@class ckptflow.pickle  pickles inside something else, read as inertly as every pickle
+local pickle = {}
+
+--- A pickle that was found in a text. Raises what reading a pickle raises: E_OPCODE, E_TRUNCATED,
+--- E_GLOBAL_DENIED ...
+---@param bytes string
+---@return any
+function pickle.decode(bytes) end
+
+--- A pickle whose bytes are the elements of a U8 tensor: read now, for it is a value. In `detect`,
+--- `files` and `read`. Raises E_TYPE (another tensor, a compressed one), E_LIMIT (64 MiB), E_ZIP_CRC
+--- and what decode raises.
+---@param view ckptflow.View
+---@return any
+function pickle.read(view) end

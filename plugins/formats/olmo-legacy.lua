@@ -1,6 +1,7 @@
 --- OLMo `torch_legacy`: rank<N>.pt, one pickle per rank, tensors inside as ShardedTensor, the model
 --- and the optimizer beside the state of the trainer.
 --- Source: allenai/OLMo olmo/checkpoint.py, TorchLegacyShardedCheckpointer.
+local olmo = require("ckptflow.olmo")
 local ranks = require("formats.rank-files")
 
 ---@type ckptflow.Format
@@ -16,6 +17,10 @@ return {
     end
   end,
 
-  files = ranks.files,
+  files = function(dir)
+    olmo.agree(dir, "torch_legacy")
+    return ranks.files(dir)
+  end,
+
   read = ranks.read,
 }

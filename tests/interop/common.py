@@ -25,6 +25,19 @@ class Tool:
         assert done.returncode == 0, f"exit {done.returncode}: {done.stderr.strip()}"
         return out
 
+    def refused(self, checkpoint, code, *words):
+        """`inspect` ends with this error, and its message has the words."""
+        done = subprocess.run([self.binary, "inspect", checkpoint], capture_output=True, text=True)
+        assert code in done.stderr, f"exit {done.returncode}: {done.stderr.strip() or done.stdout}"
+        for word in words:
+            assert word in done.stderr, f"no {word!r} in {done.stderr.strip()}"
+
+    def format(self, checkpoint):
+        """What `inspect` recognises it as, and its notes."""
+        done = subprocess.run([self.binary, "inspect", checkpoint], capture_output=True, text=True)
+        assert done.returncode == 0, f"exit {done.returncode}: {done.stderr.strip()}"
+        return done.stdout.split(" ", 1)[0], done.stderr
+
 
 # ---- tensors -----------------------------------------------------------------------------------
 
@@ -87,6 +100,21 @@ def hold_tensors(want, got):
     for key, tensor in want.items():
         assert tensor[:2] == got[key][:2], f"{key}: {tensor[:2]} became {got[key][:2]}"
         assert tensor[2] == got[key][2], f"{key}: other bytes"
+
+
+def written(out, *names):
+    """Tensors of these files of an output, as described."""
+    whole = {}
+    for name in names or ("model", "optim"):
+        if (pathlib.Path(out) / f"{name}.safetensors").exists():
+            tensors, _ = read_safetensors(pathlib.Path(out) / f"{name}.safetensors")
+            whole.update({f"{name}.{key}": tensor for key, tensor in tensors.items()})
+    return whole
+
+
+def hold(want, out, *names):
+    """want: {"model.<name>": tensor, "optim.<name>.<state>": tensor}."""
+    hold_tensors({key: described(tensor) for key, tensor in want.items()}, written(out, *names))
 
 
 # ---- values ------------------------------------------------------------------------------------

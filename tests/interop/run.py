@@ -12,7 +12,9 @@ import warnings
 
 import check_bench
 import check_hf
+import check_numpy
 import check_olmo
+import check_olmo_kinds
 import check_torch
 from common import Tool
 
@@ -23,7 +25,14 @@ def main():
     warnings.simplefilter("ignore")
     tool = Tool(pathlib.Path(sys.argv[1]).resolve())
     passed = failed = 0
-    for module in (check_olmo, check_torch, check_hf, check_bench):
+    for module in (
+        check_olmo,
+        check_olmo_kinds,
+        check_numpy,
+        check_torch,
+        check_hf,
+        check_bench,
+    ):
         for name, check in module.checks():
             try:
                 with tempfile.TemporaryDirectory() as folder:

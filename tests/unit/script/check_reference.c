@@ -109,8 +109,8 @@ static int handles_job(lua_State *L)
 static int modules_job(lua_State *L)
 {
     cf_scripts *scripts = lua_touserdata(L, 1);
-    const char *names[32] = {"ckptflow.json"};
-    int count = 1;
+    const char *names[32] = {"ckptflow.json", "ckptflow.pickle"};
+    int count = 2;
     for (size_t i = 0; i < scripts->count; i++)
         if (scripts->items[i].kind == CF_MODULE) names[count++] = scripts->items[i].name;
     for (int i = 0; i < count; i++) {
