@@ -5,6 +5,8 @@
 #include "cast.h"
 #include "map.h"
 #include "num.h"
+#include "path.h"
+#include "sink.h"
 #include "view.h"
 
 static const size_t SIZE[CF_B_SECTIONS] = {
@@ -93,17 +95,9 @@ static bool range_ok(uint64_t first, uint64_t count, uint64_t all)
     return first <= all && count <= all - first;
 }
 
-/* Relative, and no component is empty, "." or "..". */
-static bool path_ok(const char *path)
+static bool path_ok(const cf_block *b, cf_ref ref)
 {
-    if (!*path) return false;
-    for (const char *p = path;;) {
-        const size_t n = strcspn(p, "/");
-        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
-            return false;
-        if (!p[n]) return true;
-        p += n + 1;
-    }
+    return cf_path_kind_of(cf_block_text(b, ref), ref.size) == CF_PATH_PLAIN;
 }
 
 static bool check_sources(const cf_block *b, int n_roots, cf_err *err)
@@ -112,7 +106,7 @@ static bool check_sources(const cf_block *b, int n_roots, cf_err *err)
         const cf_b_source *s = &b->sources[i];
         if (!text_ok(b, s->path) || s->root >= (uint32_t)n_roots || s->size > INT64_MAX)
             return bad(err, "a source");
-        if (!path_ok(cf_block_text(b, s->path)))
+        if (!path_ok(b, s->path))
             return cf_fail(err, CF_E_PATH, "a source path that leads out of the checkpoint");
     }
     for (uint64_t i = 0; i < b->n_records; i++) {
@@ -252,8 +246,10 @@ static bool check_files(const cf_block *b, cf_err *err)
         chunk += f->chunks;
         const char *path = cf_block_text(b, f->path);
         bool fresh = false;
-        if (!path_ok(path))
+        if (!path_ok(b, f->path))
             ok = cf_fail(err, CF_E_PATH, "an output path that leads out of OUT");
+        else if (cf_sink_reserved(path))
+            ok = bad(err, "a file with a name of our own");
         else if (!cf_map_put(&paths, path, f->path.size, &fresh))
             ok = cf_arena_ok(&scratch, err);
         else if (!fresh)

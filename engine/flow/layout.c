@@ -4,6 +4,7 @@
 
 #include "laying.h"
 #include "pattern.h"
+#include "sink.h"
 
 uint64_t cf_lay_chunks(const cf_layout *l)
 {
@@ -45,8 +46,7 @@ static bool may_copy(const cf_layout *l, uint32_t file)
 {
     const char *path = cf_source_path(l->plan->cat->source, file);
     if (l->plan->cat->was_read && l->plan->cat->was_read[file]) return false;
-    if (cf_text_ends(path, ".index.json") || strcmp(path, "ckptflow-manifest.json") == 0)
-        return false;
+    if (cf_text_ends(path, ".index.json") || cf_sink_reserved(path)) return false;
     const cf_text *files = &l->b->sections[CF_B_FILES];
     const cf_b_file *f = (const cf_b_file *)(const void *)files->at;
     for (size_t i = 0; i < files->size / sizeof *f; i++)

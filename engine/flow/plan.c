@@ -4,7 +4,9 @@
 
 #include "layout.h"
 #include "num.h"
+#include "path.h"
 #include "pattern.h"
+#include "sink.h"
 
 static const struct {
     const char *name, *suffix;
@@ -44,15 +46,11 @@ static int writer_of(const char *path, const char *as)
 
 static bool check_path(const cf_plan *plan, const char *path, cf_err *err)
 {
-    if (!*path || *path == '/' || cf_utf8_valid(path, strlen(path)) < strlen(path))
+    const size_t length = strlen(path);
+    if (cf_path_kind_of(path, length) != CF_PATH_PLAIN || cf_utf8_valid(path, length) < length)
         return cf_fail(err, CF_L_PLAN, "plan:write: '%s' is no path within the output", path);
-    for (const char *p = path; *p;) {
-        const size_t n = strcspn(p, "/");
-        if (n == 0 || (n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.') ||
-            (p[n] == '/' && !p[n + 1]))
-            return cf_fail(err, CF_L_PLAN, "plan:write: '%s' is no path within the output", path);
-        p += n + (p[n] == '/');
-    }
+    if (cf_sink_reserved(path))
+        return cf_fail(err, CF_L_PLAN, "plan:write: %s is written by ckptflow itself", path);
     for (size_t i = 0; i < plan->n_writes; i++)
         if (strcmp(plan->writes[i].path, path) == 0)
             return cf_fail(err, CF_L_PLAN, "plan:write: %s is written twice", path);

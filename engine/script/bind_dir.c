@@ -7,6 +7,7 @@
 #include "dir.h"
 #include "item.h"
 #include "num.h"
+#include "path.h"
 #include "pattern.h"
 
 static const char DIR_HANDLE[] = "dir";
@@ -71,17 +72,6 @@ static int dir_glob(lua_State *L)
     return 1;
 }
 
-/* Does a path stay below its folder? */
-static bool stays_inside(const char *path, size_t length)
-{
-    if (path[0] == '/' || strlen(path) != length) return false;
-    for (const char *at = path; at; at = strchr(at, '/')) {
-        if (*at == '/') at++;
-        if (strncmp(at, "..", 2) == 0 && (at[2] == '/' || at[2] == '\0')) return false;
-    }
-    return true;
-}
-
 /* Where faults are collected, an item of a file that is not there, or that does not lie in it, is
  * one: what is left is an item without a place. */
 enum { NO_FILE = UINT32_MAX };
@@ -92,7 +82,7 @@ static uint32_t find_file(lua_State *L, int index, bool may_miss)
     size_t length;
     const char *path = luaL_checklstring(L, index, &length);
     uint32_t file;
-    if (!stays_inside(path, length))
+    if (cf_path_kind_of(path, length) == CF_PATH_OUT)
         cf_raise_code(L, CF_E_PATH, "the path '%s' leads out of the checkpoint", path);
     if (!cf_dir_find(&source->dir, path, &file)) {
         cf_err err;

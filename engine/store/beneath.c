@@ -15,18 +15,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
+#include "path.h"
 
-static bool stays_inside(const char *path)
-{
-    if (*path == '/' || !*path) return false;
-    for (const char *p = path;; p++) {
-        const size_t n = strcspn(p, "/");
-        if (n == 2 && p[0] == '.' && p[1] == '.') return false;
-        p += n;
-        if (!*p) return true;
-    }
-}
+enum { FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
 
 /* openat2's stand-in; descriptor or -1 with errno. */
 static int open_by_steps(int root, const char *path)
@@ -94,7 +85,7 @@ static bool fail_open(cf_err *err, int sys)
 
 bool cf_beneath_open(const char *root, const char *path, int *fd, cf_dir_file *is, cf_err *err)
 {
-    if (!stays_inside(path)) {
+    if (cf_path_kind_of(path, strlen(path)) == CF_PATH_OUT) {
         cf_fail(err, CF_E_PATH, "\"%s\" is no name inside the checkpoint's folder", path);
         return cf_err_in_file(err, path);
     }

@@ -6,6 +6,7 @@
 #include "arena.h"
 #include "map.h"
 #include "num.h"
+#include "path.h"
 #include "pool.h"
 #include "span.h"
 #include "suite.h"
@@ -150,6 +151,27 @@ START_TEST(codes_have_their_exits)
 }
 END_TEST
 
+START_TEST(paths_are_of_a_kind)
+{
+    static const struct {
+        const char *path;
+        cf_path_kind kind;
+    } cases[] = {
+        {"a", CF_PATH_PLAIN},     {"a/b.c/d", CF_PATH_PLAIN}, {"...", CF_PATH_PLAIN},
+        {"a/..b", CF_PATH_PLAIN}, {"..b/c", CF_PATH_PLAIN},   {".", CF_PATH_ODD},
+        {"./a", CF_PATH_ODD},     {"a/./b", CF_PATH_ODD},     {"a//b", CF_PATH_ODD},
+        {"a/", CF_PATH_ODD},      {"", CF_PATH_OUT},          {"/", CF_PATH_OUT},
+        {"/a", CF_PATH_OUT},      {"..", CF_PATH_OUT},        {"../a", CF_PATH_OUT},
+        {"a/../b", CF_PATH_OUT},  {"a/..", CF_PATH_OUT},      {"a//../b", CF_PATH_OUT},
+        {"./../a", CF_PATH_OUT},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_msg(cf_path_kind_of(cases[i].path, strlen(cases[i].path)) == cases[i].kind,
+                      "\"%s\"", cases[i].path);
+    ck_assert_int_eq(cf_path_kind_of("a\0b", 3), CF_PATH_OUT);
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("base");
@@ -161,6 +183,7 @@ int main(void)
     tcase_add_test(c, sizes_are_checked);
     tcase_add_test(c, pool_does_all_or_tells);
     tcase_add_test(c, codes_have_their_exits);
+    tcase_add_test(c, paths_are_of_a_kind);
     suite_add_tcase(s, c);
     return run_suite(s);
 }
