@@ -19,6 +19,7 @@ static void fill(cf_err *err, cf_code code, int sys, int64_t offset, const char 
     err->code = code;
     err->sys = sys;
     err->offset = offset;
+    err->resumable = false;
     err->file[0] = err->member[0] = err->hint[0] = '\0';
     vsnprintf(err->message, sizeof err->message, fmt, args);
 }

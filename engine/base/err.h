@@ -77,6 +77,7 @@ typedef struct cf_err {
     cf_code code;
     int sys;          /* errno, or 0 */
     int64_t offset;   /* byte in the file or member, or -1 */
+    bool resumable;   /* what was written stays, and the same command goes on: exit 75 */
     char file[256];   /* path within the checkpoint, or "" */
     char member[128]; /* what inside the file: a zip member, a tensor, or "" */
     char message[1024];

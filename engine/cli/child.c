@@ -60,14 +60,13 @@ static _Noreturn void be_child(int fd, cf_child_job *job, const void *ctx)
 static bool wait_for(pid_t pid, cf_err *err)
 {
     int status;
-    for (bool told = false;;) {
-        if (waitpid(pid, &status, 0) == pid) break;
+    siginfo_t info;
+    cf_signals_child(pid);
+    while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR)
+        ;
+    cf_signals_child(0); /* its number is its own until it is waited for */
+    while (waitpid(pid, &status, 0) != pid)
         if (errno != EINTR) return cf_fail_sys(err, errno, "cannot wait for the planner");
-        if (cf_stop_signal && !told) {
-            kill(pid, SIGKILL);
-            told = true;
-        }
-    }
     if (cf_stop_signal)
         return cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)cf_stop_signal);
     if (WIFSIGNALED(status))
@@ -130,7 +129,7 @@ bool cf_child_run(cf_child_job *job, const void *ctx, bool quiet, cf_reply *repl
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent) _exit(1);
-        cf_signals_default();
+        cf_signals_leave();
         cf_host_watch(OVERTIME);
         be_child(fd, job, ctx);
     }

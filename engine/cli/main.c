@@ -144,7 +144,9 @@ int main(int argc, char **argv)
     if (go(argc, argv, &err)) return 0;
     bool json = false;
     for (int i = 1; i < argc; i++) json |= strcmp(argv[i], "--json") == 0;
-    const int status = cf_stop_signal ? 128 + (int)cf_stop_signal : cf_code_exit(err.code);
+    const int status = err.code == CF_E_INTERRUPTED ? cf_signals_exit()
+                       : err.resumable              ? 75
+                                                    : cf_code_exit(err.code);
     cf_print_error(&err, status, json);
     return status;
 }

@@ -48,6 +48,7 @@ static const host_option OPTIONS[] = {
     {"replicas", 0, REPLICAS, AT(replicas), "auto|compare|trust", "how copies are compared"},
     {"values", 0, VALUES, AT(values), "rank0|per-rank|strict", "values that differ between ranks"},
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
+    {"verify", 0, FLAG, AT(verify), NULL, "read back from the disk what was written"},
     {"inert", 0, FLAG, AT(inert), NULL, "read files that name forbidden globals, as inert data"},
     {"progress", 0, PROGRESS, AT(progress), "auto|bar|plain|json|none", "how progress is shown"},
     {"pieces", 0, FLAG, AT(pieces), NULL, "inspect: where each tensor's pieces lie"},
@@ -58,7 +59,6 @@ static const host_option OPTIONS[] = {
     /* in the contract of CLI.md, not in this version */
     {"max-mem", 0, LATER, 0, "SIZE", NULL},
     {"io", 0, LATER, 0, "MODE", NULL},
-    {"verify", 0, LATER_FLAG, 0, NULL, NULL},
     {"only-rank", 0, LATER, 0, "N", NULL},
     {"rank", 0, LATER, 0, "R/N", NULL},
     {"mesh", 0, LATER, 0, "M", NULL},

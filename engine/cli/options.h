@@ -27,7 +27,7 @@ typedef struct cf_options {
     int n_inputs;
     const char *out; /* -o */
     int threads;
-    bool overwrite, json, fsync, inert, quiet, verbose, help, pieces;
+    bool overwrite, json, fsync, verify, inert, quiet, verbose, help, pieces;
     const char *format, *print;
     cf_words plugins, include, exclude, rename, keep_dtype;
     cf_dtype dtype; /* CF_NO_DTYPE: as they are */

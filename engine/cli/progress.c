@@ -30,12 +30,14 @@ static void show(const cf_meter *m)
     cf_text_size(&line, done);
     cf_text_str(&line, " of ");
     cf_text_size(&line, total);
+    const uint64_t now_done = done - atomic_load(&m->progress.found); /* not by a run before */
     if (seconds > 0.5) {
         cf_text_str(&line, ", ");
-        cf_text_size(&line, (uint64_t)((double)done / seconds));
+        cf_text_size(&line, (uint64_t)((double)now_done / seconds));
         cf_text_str(&line, "/s");
-        if (done)
-            cf_text_printf(&line, ", %.0f s left", seconds * (double)(total - done) / (double)done);
+        if (now_done)
+            cf_text_printf(&line, ", %.0f s left",
+                           seconds * (double)(total - done) / (double)now_done);
     }
     const int percent = total ? (int)(100 * done / total) : 100;
     if (m->how == CF_SHOW_BAR) {

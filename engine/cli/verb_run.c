@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "execute.h"
+#include "journal.h"
 #include "output.h"
 #include "print.h"
 #include "progress.h"
@@ -32,14 +33,18 @@ static bool enough_descriptors(const cf_block *b, cf_err *err)
     return cf_err_hint(err, "ulimit -n sets how many");
 }
 
-static bool enough_space(const char *out, const cf_price *price, uint64_t n_tensors, cf_err *err)
+/* held: bytes on disk of the partial output of a run before. */
+static bool enough_space(const char *out, const cf_price *price, uint64_t n_tensors, uint64_t held,
+                         cf_err *err)
 {
     uint64_t free_bytes;
     if (!cf_free_space(out, &free_bytes, err)) return false;
     /* and the manifest, some 400 bytes a tensor */
-    if (price->written + price->scratch + 400 * n_tensors <= free_bytes) return true;
+    uint64_t more = price->written + price->scratch + 400 * n_tensors;
+    more -= held < price->written ? held : price->written;
+    if (more <= free_bytes) return true;
     cf_text need = {0}, have = {0};
-    cf_text_size(&need, price->written + price->scratch);
+    cf_text_size(&need, more);
     cf_text_size(&have, free_bytes);
     cf_fail(err, CF_E_SPACE, "%s are needed, %s are free", need.at, have.at);
     cf_text_free(&need);
@@ -53,10 +58,12 @@ static void show_result(const cf_options *o, const char *out, const cf_block *b,
     if (o->json) {
         cf_text_str(text, "{\"schema\":\"ckptflow.run/1\",\"out\":");
         cf_text_json(text, out, strlen(out));
-        cf_text_printf(
-            text, ",\"read\":%llu,\"requests\":%llu,\"written\":%llu,\"seconds\":%.3f,\"files\":[",
-            (unsigned long long)done->read, (unsigned long long)done->requests,
-            (unsigned long long)done->written, seconds);
+        cf_text_printf(text,
+                       ",\"read\":%llu,\"requests\":%llu,\"written\":%llu,\"read_back\":%llu,"
+                       "\"windows\":%llu,\"resumed\":%llu,\"seconds\":%.3f,\"files\":[",
+                       (unsigned long long)done->read, (unsigned long long)done->requests,
+                       (unsigned long long)done->written, (unsigned long long)done->read_back,
+                       (unsigned long long)done->windows, (unsigned long long)done->found, seconds);
         for (uint64_t i = 0; i < b->n_files; i++) {
             cf_text_str(text, i ? ",{\"path\":" : "{\"path\":");
             cf_text_json(text, cf_block_text(b, b->files[i].path), b->files[i].path.size);
@@ -95,15 +102,63 @@ static void show_result(const cf_options *o, const char *out, const cf_block *b,
     cf_text_str(text, any ? "; " : " none; ");
     cf_text_size(text, done->written);
     cf_text_printf(text, " in %.2f s\n", seconds);
+    if (done->found)
+        cf_text_printf(text, "%llu of %llu windows were done before\n",
+                       (unsigned long long)done->found, (unsigned long long)done->windows);
+    if (done->read_back) {
+        cf_text_size(text, done->read_back);
+        cf_text_str(text, " read back as written\n");
+    }
+}
+
+static bool fill_sink(const cf_execution *x, cf_sink *sink, const char *out, const cf_price *price,
+                      cf_outcome *outcome, cf_err *err)
+{
+    if (!enough_space(out, price, x->block->n_tensors, x->journal->held, err) ||
+        !cf_execute(x, sink, outcome, err) || !cf_manifest_write(x, outcome, sink, err))
+        return false;
+    if (cf_stop_signal)
+        return cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)cf_stop_signal);
+    return cf_sink_commit(sink, x->fsync, err);
+}
+
+/* Is what a failed run wrote worth keeping? Then the same command goes on with it. */
+static bool worth_keeping(const cf_journal *journal, const cf_err *err)
+{
+    switch (err->code) {
+    case CF_E_INTERRUPTED: return true;
+    case CF_E_SPACE:
+    case CF_E_IO:
+    case CF_E_MEMORY: return journal->finished > 0;
+    default: return false;
+    }
+}
+
+static void tell_of_journal(const cf_journal *journal)
+{
+    const char *afresh = cf_journal_afresh(journal);
+    cf_text note = {0};
+    if (journal->state == CF_JOURNAL_RESUMED)
+        cf_text_printf(&note, "goes on with the run that was stopped after %llu windows\n",
+                       (unsigned long long)journal->finished);
+    else if (afresh)
+        cf_text_printf(&note, "begins afresh: %s\n", afresh);
+    if (note.at) cf_print_notes(note.at);
+    cf_text_free(&note);
 }
 
 static bool write_out(const cf_options *o, const char *out, const cf_block *block, cf_err *err)
 {
     cf_price price;
     cf_block_price(block, o->threads, &price);
-    if (!enough_space(out, &price, block->n_tensors, err)) return false;
     cf_sink sink;
+    cf_journal journal;
     if (!cf_sink_begin(&sink, out, o->overwrite, err)) return false;
+    if (!cf_journal_open(&journal, &sink, block, err)) {
+        cf_sink_discard(&sink);
+        return false;
+    }
+    if (!o->quiet && !o->json) tell_of_journal(&journal);
     cf_meter meter;
     cf_outcome outcome = {0};
     const cf_execution x = {.block = block,
@@ -111,18 +166,22 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
                             .n_roots = o->n_inputs,
                             .threads = o->threads,
                             .fsync = o->fsync,
+                            .verify = o->verify,
+                            .journal = &journal,
                             .progress = &meter.progress,
                             .stop = &cf_stop_signal};
     cf_meter_start(&meter, o->quiet && o->progress == CF_SHOW_AUTO ? CF_SHOW_NONE : o->progress,
-                   price.written);
-    bool ok = cf_execute(&x, &sink, &outcome, err) &&
-              cf_manifest_write(block, &outcome, &sink, o->fsync, err);
+                   o->verify ? 2 * price.written : price.written);
+    const bool ok = fill_sink(&x, &sink, out, &price, &outcome, err);
     const double seconds = cf_meter_seconds(&meter);
     cf_meter_stop(&meter);
-    if (ok && cf_stop_signal)
-        ok = cf_fail(err, CF_E_INTERRUPTED, "stopped by signal %d", (int)cf_stop_signal);
-    ok = ok && cf_sink_commit(&sink, o->fsync, err);
-    cf_sink_discard(&sink);
+    if (!ok && worth_keeping(&journal, err)) {
+        err->resumable = true;
+        if (!err->hint[0]) cf_err_hint(err, "the same command goes on");
+        cf_sink_leave(&sink);
+    } else {
+        cf_sink_discard(&sink);
+    }
     if (ok) {
         cf_text text = {0};
         show_result(o, out, block, &outcome, seconds, &text);
@@ -132,6 +191,7 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
         cf_text_free(&text);
     }
     cf_outcome_free(&outcome);
+    cf_journal_close(&journal);
     return ok;
 }
 

@@ -10,6 +10,7 @@
 #include <zlib.h>
 
 #include "gather.h"
+#include "journal.h"
 #include "num.h"
 #include "pool.h"
 #include "records.h"
@@ -32,8 +33,12 @@ typedef struct run {
     uint64_t n_windows;
     cf_gather *gathers; /* by thread */
     uint8_t **buffers;
-    cf_stretches *written; /* by thread: CRCs of chunks */
-    uint32_t *crc;         /* by number of the chunk, when all are written */
+    cf_stretches *checked;  /* by thread: of records, of windows that are finished */
+    cf_stretches *written;  /* by thread: of chunks */
+    cf_stretches *again;    /* by thread: of chunks, as they were read back */
+    uint32_t *crc;          /* by number of the chunk, when all are written */
+    _Atomic uint64_t found; /* windows that a run before had finished */
+    bool reading_back;
 } run;
 
 void cf_replica_conflict(cf_err *err, int32_t a, const char *in_a, int32_t b, const char *in_b)
@@ -114,7 +119,7 @@ static bool check_one(void *ctx, uint64_t number, int thread, cf_err *err)
         crc = libdeflate_crc32(crc, r->buffers[thread], n);
     }
     if (crc != rec->crc) return crc_fault(r, record, crc, err);
-    return cf_stretch_add(&r->gathers[thread].checked, record, 0, rec->size, crc, err);
+    return cf_stretch_add(&r->checked[thread], record, 0, rec->size, crc, err);
 }
 
 /* ---- windows -----------------------------------------------------------------------------------
@@ -153,35 +158,128 @@ static bool cut_windows(run *r, cf_err *err)
     return true;
 }
 
+/* What a thread knows of the window under way. */
+typedef struct filling {
+    const window *w;
+    int thread;
+    bool again;         /* its bytes are read from the output, not made */
+    uint64_t chunk;     /* where it is */
+    uint32_t crc;       /* of the window so far */
+    cf_stretches parts; /* of chunks */
+} filling;
+
+static bool read_again(run *r, const filling *f, uint64_t begin, uint64_t end, cf_err *err)
+{
+    const cf_b_file *file = &r->block->files[f->w->file];
+    const cf_span span = cf_span_of_file(r->outputs[f->w->file], file->size);
+    return cf_span_read(&span, begin, r->buffers[f->thread], end - begin, err) ||
+           cf_err_in_file(err, cf_block_text(r->block, file->path));
+}
+
 /* One buffer: pieces of one or many chunks, then one write. */
-static bool fill_tile(run *r, const window *w, uint64_t begin, uint64_t end, uint64_t *chunk,
-                      int thread, cf_err *err)
+static bool fill_tile(run *r, filling *f, uint64_t begin, uint64_t end, cf_err *err)
 {
     const cf_block *b = r->block;
-    uint8_t *buffer = r->buffers[thread];
+    uint8_t *buffer = r->buffers[f->thread];
+    uint32_t crc = 0;
+    bool whole = false; /* the tile is one piece */
+    if (f->again && !read_again(r, f, begin, end, err)) return false;
     for (uint64_t at = begin; at < end;) {
-        while (b->chunks[*chunk].end <= at) ++*chunk;
-        const cf_b_chunk *c = &b->chunks[*chunk];
+        while (b->chunks[f->chunk].end <= at) ++f->chunk;
+        const cf_b_chunk *c = &b->chunks[f->chunk];
         const uint64_t to = c->end < end ? c->end : end, from = at - c->begin;
         uint8_t *place = buffer + (at - begin);
-        uint32_t crc = 0;
         bool known = false;
-        if (!c->moves) {
+        const bool unsealed = c->late && !r->reading_back; /* counts as what it was at first */
+        if (!f->again && c->moves) {
+            if (!cf_gather_chunk(&r->gathers[f->thread], c, from, to - c->begin, place, &crc,
+                                 &known, err)) {
+                if (c->tensor != CF_B_NONE)
+                    cf_err_in_member(err, cf_block_text(b, b->tensors[c->tensor].key));
+                return false;
+            }
+        } else if (!f->again || unsealed) {
             memcpy(place, b->bytes + c->bytes.at + from, to - at);
-        } else if (!cf_gather_chunk(&r->gathers[thread], c, from, to - c->begin, place, &crc,
-                                    &known, err)) {
-            if (c->tensor != CF_B_NONE)
-                cf_err_in_member(err, cf_block_text(b, b->tensors[c->tensor].key));
-            return false;
         }
-        if (!known && !c->late) crc = libdeflate_crc32(0, place, to - at);
-        if (!c->late && !cf_stretch_add(&r->written[thread], *chunk, from, to - at, crc, err))
-            return false;
+        if (!unsealed) {
+            if (!known) crc = libdeflate_crc32(0, place, to - at);
+            if (!cf_stretch_add(&f->parts, f->chunk, from, to - at, crc, err)) return false;
+            whole = at == begin && to == end;
+        }
         at = to;
     }
-    if (!cf_write_all(r->outputs[w->file], buffer, end - begin, begin, err))
-        return cf_err_in_file(err, cf_block_text(b, b->files[w->file].path));
+    if (!whole) crc = libdeflate_crc32(0, buffer, end - begin);
+    f->crc =
+        begin == f->w->begin ? crc : (uint32_t)crc32_combine(f->crc, crc, (z_off_t)(end - begin));
+    if (!f->again && !cf_write_all(r->outputs[f->w->file], buffer, end - begin, begin, err))
+        return cf_err_in_file(err, cf_block_text(b, b->files[f->w->file].path));
     return true;
+}
+
+static bool fill_window(run *r, filling *f, cf_err *err)
+{
+    const window *w = f->w;
+    f->chunk = w->chunk;
+    uint64_t reach = w->chunk;
+    for (uint64_t at = w->begin; at < w->end;) {
+        if (cf_stopped(r->x, err)) return false;
+        uint64_t end = cut_at(r->block, &r->block->files[w->file], &reach, at, CF_TILE);
+        if (end > w->end) end = w->end;
+        if (!fill_tile(r, f, at, end, err)) return false;
+        if (r->x->progress && !(f->again && !r->reading_back))
+            atomic_fetch_add(&r->x->progress->done, end - at);
+        at = end;
+    }
+    return true;
+}
+
+/* All of one list into another. */
+static bool join(cf_stretches *to, const cf_stretch *from, size_t count, cf_err *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!cf_stretch_add(to, from[i].number, from[i].at, from[i].size, from[i].crc, err))
+            return false;
+    return true;
+}
+
+/* A window that a run before finished: is what it wrote still there? Then nothing is read of the
+ * checkpoint, and what was known of its records is taken over. */
+static bool take_over(run *r, const window *w, int thread, bool *taken, cf_err *err)
+{
+    const cf_journaled *was =
+        r->x->journal ? cf_journal_find(r->x->journal, w->file, w->begin, w->end) : NULL;
+    *taken = false;
+    if (!was) return true;
+    filling f = {.w = w, .thread = thread, .again = true};
+    bool ok = true;
+    if (fill_window(r, &f, err) && f.crc == was->crc) {
+        ok = join(&r->written[thread], f.parts.items, f.parts.count, err) &&
+             join(&r->checked[thread], was->checked, was->n_checked, err);
+        *taken = ok;
+        atomic_fetch_add(&r->found, 1);
+        if (r->x->progress) {
+            atomic_fetch_add(&r->x->progress->done, w->end - w->begin);
+            atomic_fetch_add(&r->x->progress->found, w->end - w->begin);
+        }
+    } else if (cf_stopped(r->x, err)) {
+        ok = false;
+    } /* else it is made once more, whatever was wrong with it */
+    free(f.parts.items);
+    return ok;
+}
+
+static bool make(run *r, const window *w, int thread, cf_err *err)
+{
+    cf_stretches *checked = &r->gathers[thread].checked;
+    checked->count = 0;
+    filling f = {.w = w, .thread = thread};
+    const bool ok = fill_window(r, &f, err) &&
+                    (!r->x->journal || cf_journal_add(r->x->journal, w->file, w->begin, w->end,
+                                                      f.crc, checked, err)) &&
+                    join(&r->written[thread], f.parts.items, f.parts.count, err) &&
+                    join(&r->checked[thread], checked->items, checked->count, err);
+    free(f.parts.items);
+    return ok;
 }
 
 /* Jobs follow one another in time; windows that are written at one time should lie in distant parts
@@ -199,16 +297,8 @@ static bool do_window(void *ctx, uint64_t job, int thread, cf_err *err)
 {
     run *r = ctx;
     const window *w = &r->windows[window_of(r, job)];
-    const cf_b_file *f = &r->block->files[w->file];
-    uint64_t chunk = w->chunk, reach = w->chunk;
-    for (uint64_t at = w->begin; at < w->end;) {
-        if (cf_stopped(r->x, err)) return false;
-        uint64_t end = cut_at(r->block, f, &reach, at, CF_TILE);
-        if (end > w->end) end = w->end;
-        if (!fill_tile(r, w, at, end, &chunk, thread, err)) return false;
-        if (r->x->progress) atomic_fetch_add(&r->x->progress->done, end - at);
-        at = end;
-    }
+    bool taken;
+    if (!take_over(r, w, thread, &taken, err) || (!taken && !make(r, w, thread, err))) return false;
     if (r->x->fsync)
         sync_file_range(r->outputs[w->file], (off_t)w->begin, (off_t)(w->end - w->begin),
                         SYNC_FILE_RANGE_WRITE);
@@ -245,25 +335,23 @@ static bool crc_fault(const run *r, uint64_t number, uint32_t crc, cf_err *err)
     return cf_err_in_file(err, cf_record_path(b, rec));
 }
 
-/* All threads' stretches in one list. */
-static bool join(cf_stretches *to, cf_stretches *from, cf_err *err)
+/* All threads' stretches in the first one's list, sorted. */
+static bool join_all(const run *r, cf_stretches *lists, cf_err *err)
 {
-    for (size_t i = 0; i < from->count; i++) {
-        const cf_stretch *s = &from->items[i];
-        if (!cf_stretch_add(to, s->number, s->at, s->size, s->crc, err)) return false;
+    for (int i = 1; i < r->x->threads; i++) {
+        if (!join(&lists[0], lists[i].items, lists[i].count, err)) return false;
+        free(lists[i].items);
+        lists[i] = (cf_stretches){0};
     }
-    free(from->items);
-    *from = (cf_stretches){0};
+    cf_stretches_sort(&lists[0]);
     return true;
 }
 
 static bool check_records(run *r, bool *verified, cf_err *err)
 {
     const cf_block *b = r->block;
-    cf_stretches *all = &r->gathers[0].checked;
-    for (int i = 1; i < r->x->threads; i++)
-        if (!join(all, &r->gathers[i].checked, err)) return false;
-    cf_stretches_sort(all);
+    if (!join_all(r, r->checked, err)) return false;
+    const cf_stretches *all = &r->checked[0];
     for (uint64_t i = 0; i < b->n_records; i++) {
         const cf_b_record *rec = &b->records[i];
         uint32_t crc;
@@ -283,12 +371,10 @@ static bool check_records(run *r, bool *verified, cf_err *err)
 static bool seal(run *r, cf_err *err)
 {
     const cf_block *b = r->block;
-    cf_stretches *all = &r->written[0];
+    const cf_stretches *all = &r->written[0];
     r->crc = CF_NEWS(&r->arena, uint32_t, b->n_chunks + 1);
     if (!r->crc) return cf_arena_ok(&r->arena, err);
-    for (int i = 1; i < r->x->threads; i++)
-        if (!join(all, &r->written[i], err)) return false;
-    cf_stretches_sort(all);
+    if (!join_all(r, r->written, err)) return false;
     for (uint64_t i = 0; i < b->n_chunks; i++) {
         const cf_b_chunk *c = &b->chunks[i];
         if (!c->late && !cf_stretches_whole(all, i, c->end - c->begin, &r->crc[i]))
@@ -334,6 +420,51 @@ static bool sum_up(run *r, cf_outcome *o, cf_err *err)
         o->read += r->gathers[i].read;
         o->requests += r->gathers[i].requests;
     }
+    o->windows = r->n_windows;
+    o->found = r->found;
+    return true;
+}
+
+/* ---- read back ---------------------------------------------------------------------------------
+ */
+
+static bool read_window(void *ctx, uint64_t job, int thread, cf_err *err)
+{
+    run *r = ctx;
+    filling f = {.w = &r->windows[window_of(r, job)], .thread = thread, .again = true};
+    const bool ok =
+        fill_window(r, &f, err) && join(&r->again[thread], f.parts.items, f.parts.count, err);
+    free(f.parts.items);
+    return ok;
+}
+
+/* From the disk, not from the page cache: that holds what was to be written. A file system that
+ * lives in memory has nothing else. */
+static bool read_back(run *r, cf_outcome *o, cf_err *err)
+{
+    const cf_block *b = r->block;
+    for (uint64_t i = 0; i < b->n_files; i++) {
+        const char *path = cf_block_text(b, b->files[i].path);
+        if (!cf_drop_cache(r->outputs[i], err)) return cf_err_in_file(err, path);
+    }
+    r->reading_back = true;
+    if (!cf_pool_run(r->x->threads, r->n_windows, read_window, r, err) ||
+        !join_all(r, r->again, err))
+        return false;
+    for (uint64_t f = 0; f < b->n_files; f++)
+        for (uint64_t i = b->files[f].chunk; i < b->files[f].chunk + b->files[f].chunks; i++) {
+            const cf_b_chunk *c = &b->chunks[i];
+            uint32_t is;
+            if (cf_stretches_whole(&r->again[0], i, c->end - c->begin, &is) && is == r->crc[i])
+                continue;
+            cf_fail_at(err, CF_E_IO, (int64_t)c->begin,
+                       "%llu bytes do not come back from the disk as they were written",
+                       (unsigned long long)(c->end - c->begin));
+            if (c->tensor != CF_B_NONE)
+                cf_err_in_member(err, cf_block_text(b, b->tensors[c->tensor].key));
+            return cf_err_in_file(err, cf_block_text(b, b->files[f].path));
+        }
+    o->read_back = o->written;
     return true;
 }
 
@@ -355,7 +486,8 @@ static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
                             &r->outputs[i], err))
             return false;
     if (!cf_pool_run(threads, r->n_windows, do_window, r, err) ||
-        !cf_records_unchanged(&r->records, err) || !seal(r, err))
+        !cf_records_unchanged(&r->records, err) || !seal(r, err) || !sum_up(r, o, err) ||
+        (r->x->verify && !read_back(r, o, err)))
         return false;
     for (uint64_t i = 0; i < b->n_files; i++) {
         const int fd = r->outputs[i];
@@ -368,7 +500,7 @@ static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
             return cf_err_in_file(err, cf_block_text(b, b->files[i].path));
         }
     }
-    return sum_up(r, o, err);
+    return true;
 }
 
 bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_err *err)
@@ -381,11 +513,15 @@ bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_er
     for (uint64_t i = 0; r.outputs && i < x->block->n_files; i++) r.outputs[i] = -1;
     r.gathers = CF_NEWS(&r.arena, cf_gather, (size_t)x->threads);
     r.buffers = CF_NEWS(&r.arena, uint8_t *, (size_t)x->threads);
+    r.checked = CF_NEWS(&r.arena, cf_stretches, (size_t)x->threads);
     r.written = CF_NEWS(&r.arena, cf_stretches, (size_t)x->threads);
+    r.again = CF_NEWS(&r.arena, cf_stretches, (size_t)x->threads);
     const bool ok = cf_arena_ok(&r.arena, err) && carry_out(&r, sink, outcome, err);
-    for (int i = 0; r.written && i < x->threads; i++) {
+    for (int i = 0; r.again && i < x->threads; i++) {
         cf_gather_end(&r.gathers[i]);
+        free(r.checked[i].items);
         free(r.written[i].items);
+        free(r.again[i].items);
         free(r.buffers[i]);
     }
     for (uint64_t i = 0; r.outputs && i < x->block->n_files; i++)

@@ -1,9 +1,9 @@
 /* A block carried out: output files filled window by window, by several threads, in bounded memory.
  *
- * A window is a contiguous stretch of one output file (some MiB), the unit of scheduling, progress
- * and checksum. Replicas are compared, and small records that are not read whole are checked,
- * before the first window. After the last one every record that was read wholly is held against its
- * stored CRC-32.
+ * A window is a contiguous stretch of one output file (some MiB), the unit of scheduling, progress,
+ * checksum and resume. Replicas are compared, and small records that are not read whole are
+ * checked, before the first window. After the last one every record that was read wholly is held
+ * against its stored CRC-32. With `verify`, what was written is then read back from the disk.
  */
 #ifndef CF_EXECUTE_H
 #define CF_EXECUTE_H
@@ -14,8 +14,11 @@
 #include "block.h"
 #include "sink.h"
 
+struct cf_journal;
+
 typedef struct cf_progress {
-    _Atomic uint64_t done; /* bytes written */
+    _Atomic uint64_t done;  /* bytes written; and read back, with verify */
+    _Atomic uint64_t found; /* those of them that a run before had written */
     uint64_t total;
 } cf_progress;
 
@@ -23,7 +26,8 @@ typedef struct cf_execution {
     const cf_block *block;
     const char *const *roots; /* CKPTs of the command line */
     int n_roots, threads;
-    bool fsync;
+    bool fsync, verify;
+    struct cf_journal *journal; /* of finished windows; NULL: none is kept */
     cf_progress *progress;
     const volatile sig_atomic_t *stop; /* becomes the number of a signal: E_INTERRUPTED */
 } cf_execution;
@@ -32,11 +36,12 @@ typedef enum cf_checked { CF_UNVERIFIED, CF_CRC_VERIFIED, CF_REPLICA_COMPARED } 
 
 typedef struct cf_outcome {
     cf_arena arena;
-    uint32_t *tensor_crc;  /* by number of the tensor */
-    uint8_t *tensor_check; /* cf_checked */
-    uint32_t *file_crc;    /* by number of the file */
-    uint64_t read, written, requests;
-    uint64_t n_checked[3]; /* tensors by cf_checked */
+    uint32_t *tensor_crc;                        /* by number of the tensor */
+    uint8_t *tensor_check;                       /* cf_checked */
+    uint32_t *file_crc;                          /* by number of the file */
+    uint64_t read, written, requests, read_back; /* bytes; requests */
+    uint64_t windows, found;                     /* found: finished by a run before */
+    uint64_t n_checked[3];                       /* tensors by cf_checked */
 } cf_outcome;
 
 bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_err *err);
@@ -44,9 +49,9 @@ bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_er
 void cf_replica_conflict(cf_err *err, int32_t a, const char *in_a, int32_t b, const char *in_b);
 void cf_outcome_free(cf_outcome *outcome);
 
-/* ckptflow-manifest.json of the output, written through the sink: the same bytes for the same input
- * and options, whatever the machine. options: the text of what was asked for. */
-bool cf_manifest_write(const cf_block *block, const cf_outcome *outcome, cf_sink *sink, bool fsync,
+/* ckptflow-manifest.json of the output, written through the sink (and synced, and read back, as x
+ * says): the same bytes for the same input and options, whatever the machine. */
+bool cf_manifest_write(const cf_execution *x, const cf_outcome *outcome, cf_sink *sink,
                        cf_err *err);
 
 /* What a run will take: of a block alone. */

@@ -1,6 +1,7 @@
 /* ckptflow-manifest.json: what was written, from what, and how sure it is. Written as text, entry
  * by entry: a tree of a million tensors would cost more than moving them. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -121,17 +122,30 @@ static void write_text(cf_text *out, const cf_block *b, const cf_outcome *o)
     cf_text_str(out, "]}\n");
 }
 
-bool cf_manifest_write(const cf_block *block, const cf_outcome *outcome, cf_sink *sink, bool fsync,
-                       cf_err *err)
+/* Does the file hold the text? */
+static bool read_back(int fd, const cf_text *text, cf_err *err)
 {
-    static const char PATH[] = "ckptflow-manifest.json";
+    char *bytes = malloc(text->size);
+    if (!bytes) return cf_fail(err, CF_E_MEMORY, "out of memory");
+    const cf_span span = cf_span_of_file(fd, text->size);
+    bool ok = cf_drop_cache(fd, err) && cf_span_read(&span, 0, bytes, text->size, err);
+    if (ok && memcmp(bytes, text->at, text->size) != 0)
+        ok = cf_fail(err, CF_E_IO, "it does not come back from the disk as it was written");
+    free(bytes);
+    return ok;
+}
+
+bool cf_manifest_write(const cf_execution *x, const cf_outcome *outcome, cf_sink *sink, cf_err *err)
+{
     cf_text text = {0};
     int fd = -1;
-    write_text(&text, block, outcome);
-    bool ok = cf_text_ok(&text, err) && cf_sink_create(sink, PATH, text.size, &fd, err);
-    ok = ok && cf_write_all(fd, text.at, text.size, 0, err);
-    if (ok && fsync && fdatasync(fd) != 0) ok = cf_fail_sys(err, errno, "cannot finish writing");
+    write_text(&text, x->block, outcome);
+    bool ok = cf_text_ok(&text, err) &&
+              cf_sink_create(sink, CF_MANIFEST_NAME, text.size, &fd, err) &&
+              cf_write_all(fd, text.at, text.size, 0, err);
+    if (ok && x->fsync && fdatasync(fd) != 0) ok = cf_fail_sys(err, errno, "cannot finish writing");
+    if (ok && x->verify) ok = read_back(fd, &text, err);
     if (fd >= 0 && close(fd) != 0 && ok) ok = cf_fail_sys(err, errno, "cannot finish writing");
     cf_text_free(&text);
-    return ok || cf_err_in_file(err, PATH);
+    return ok || cf_err_in_file(err, CF_MANIFEST_NAME);
 }

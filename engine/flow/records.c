@@ -1,6 +1,7 @@
 #include "records.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -72,6 +73,13 @@ bool cf_write_all(int fd, const void *bytes, uint64_t size, uint64_t at, cf_err 
         size -= (uint64_t)n;
     }
     return true;
+}
+
+bool cf_drop_cache(int fd, cf_err *err)
+{
+    if (fdatasync(fd) != 0) return cf_fail_sys(err, errno, "cannot finish writing");
+    const int sys = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    return sys == 0 || cf_fail_sys(err, sys, "cannot drop what is in memory");
 }
 
 /* A stretch of the scratch file for `size` bytes. */

@@ -36,5 +36,8 @@ void cf_records_close(cf_records *r);
 bool cf_stopped(const cf_execution *x, cf_err *err);
 /* All of it to a file; E_SPACE, E_IO. */
 bool cf_write_all(int fd, const void *bytes, uint64_t size, uint64_t at, cf_err *err);
+/* Writes what memory still holds of a file and lets go of it, so that the next read comes from the
+ * disk. */
+bool cf_drop_cache(int fd, cf_err *err);
 
 #endif

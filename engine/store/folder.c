@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -81,6 +82,56 @@ bool cf_folder_remove(int parent, const char *name, int *sys)
 bool cf_folder_empty(int dir, int *sys)
 {
     return for_each(dir, MOST_LEVELS, remove_entry, sys);
+}
+
+typedef struct pruning {
+    bool (*keep)(const void *ctx, const char *path);
+    const void *ctx;
+    uint64_t *held;
+    int *sys;
+    char path[PATH_MAX];
+} pruning;
+
+/* length: of the folder's own path, with "/" behind it, in p->path. */
+static bool prune(pruning *p, int dir, size_t length, int levels)
+{
+    DIR *entries = levels ? cf_folder_read(dir) : NULL;
+    *p->sys = levels ? errno : EMLINK;
+    if (!entries) return false;
+    bool ok = true;
+    const char *name;
+    while (ok && (name = cf_folder_next(entries))) {
+        const size_t n = strlen(name);
+        struct stat st;
+        const int sub = cf_folder_open(dir, name);
+        const bool fits = length + n + 2 <= sizeof p->path;
+        if (fits) memcpy(p->path + length, name, n + 1);
+        if (sub >= 0) {
+            if (fits) memcpy(p->path + length + n, "/", 2);
+            ok = fits ? prune(p, sub, length + n + 1, levels - 1) : cf_folder_empty(sub, p->sys);
+            close(sub);
+            if (ok) unlinkat(dir, name, AT_REMOVEDIR); /* stays where it is not empty */
+        } else if (fits && p->keep(p->ctx, p->path) &&
+                   fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode)) {
+            *p->held += (uint64_t)st.st_blocks * 512;
+        } else if (unlinkat(dir, name, 0) != 0 && errno != ENOENT) {
+            *p->sys = errno;
+            ok = false;
+        }
+    }
+    if (ok && !name && errno) {
+        *p->sys = errno;
+        ok = false;
+    }
+    closedir(entries);
+    return ok;
+}
+
+bool cf_folder_prune(int dir, bool keep(const void *ctx, const char *path), const void *ctx,
+                     uint64_t *held, int *sys)
+{
+    pruning p = {.keep = keep, .ctx = ctx, .held = held, .sys = sys};
+    return prune(&p, dir, 0, MOST_LEVELS);
 }
 
 static bool sync_tree(int dir, int levels, int *sys);

@@ -4,6 +4,8 @@
 
 #include <dirent.h>
 
+#include <stdint.h>
+
 #include "err.h"
 
 /* A sub-folder for reading; -1 with errno if it is none (a link is none). */
@@ -18,6 +20,10 @@ const char *cf_folder_next(DIR *entries);
 bool cf_folder_remove(int parent, const char *name, int *sys);
 /* Removes what is in an open folder. */
 bool cf_folder_empty(int dir, int *sys);
+/* Removes every file below an open folder that `keep` does not want (path: relative to it), and
+ * folders that are left empty; *held grows by the bytes on disk of what is kept. */
+bool cf_folder_prune(int dir, bool keep(const void *ctx, const char *path), const void *ctx,
+                     uint64_t *held, int *sys);
 /* fsync of a folder and of all folders below. */
 bool cf_folder_sync(int dir, int *sys);
 

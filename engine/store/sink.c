@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "folder.h"
+#include "path.h"
 
 static const char SUFFIX[] = ".ckptflow-partial";
 
@@ -57,6 +58,11 @@ static void release(cf_sink *sink)
     free(sink->out);
     free(sink->partial);
     sink->out = sink->partial = NULL;
+}
+
+bool cf_sink_reserved(const char *path)
+{
+    return strcmp(path, CF_MANIFEST_NAME) == 0 || strcmp(path, CF_JOURNAL_NAME) == 0;
 }
 
 /* Fills paths and parent; what cf_sink_check says. */
@@ -119,9 +125,7 @@ static bool lock(cf_sink *sink, cf_err *err)
         if (sink->dir < 0 && errno == ENOENT) continue;
         if (sink->dir < 0) return fail(err, errno, "cannot open", name);
         if (flock(sink->dir, LOCK_EX | LOCK_NB) == 0) {
-            int sys = 0;
-            if (still_there(sink))
-                return cf_folder_empty(sink->dir, &sys) || fail(err, sys, "cannot empty", name);
+            if (still_there(sink)) return true;
         } else if (errno == EWOULDBLOCK) {
             return cf_fail(err, CF_E_BUSY, "another run writes %s", name);
         } else if (fresh) {
@@ -144,6 +148,22 @@ bool cf_sink_begin(cf_sink *sink, const char *out, bool overwrite, cf_err *err)
     return false;
 }
 
+bool cf_sink_empty(cf_sink *sink, cf_err *err)
+{
+    int sys = 0;
+    return cf_folder_empty(sink->dir, &sys) || fail(err, sys, "cannot empty", base(sink->partial));
+}
+
+bool cf_sink_keep(cf_sink *sink, bool planned(const void *ctx, const char *path), const void *ctx,
+                  uint64_t *held, cf_err *err)
+{
+    int sys = 0;
+    *held = 0;
+    sink->kept = true;
+    return cf_folder_prune(sink->dir, planned, ctx, held, &sys) ||
+           fail(err, sys, "cannot clear", base(sink->partial));
+}
+
 /* Space for all of a file, where the file system can promise it. */
 static bool reserve(int fd, uint64_t size, cf_err *err)
 {
@@ -158,44 +178,65 @@ static bool reserve(int fd, uint64_t size, cf_err *err)
            cf_fail_sys(err, errno, "cannot make room for %llu bytes", (unsigned long long)size);
 }
 
-/* Opens the next component of *path under dir: a folder, made if need be, or at last the file. */
-static int create_step(int dir, const char **path, cf_err *err)
+/* A file that a run before left, of just this size; -1. Another one in its place is removed. */
+static int reopen(int dir, const char *name, uint64_t size)
 {
-    char name[NAME_MAX + 1];
-    const size_t n = strcspn(*path, "/");
-    snprintf(name, sizeof name, "%.*s", (int)n, *path);
-    if (n == 0 || n >= sizeof name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-        cf_fail(err, CF_E_PATH, "no name for an output file");
-        return -1;
-    }
-    const bool folder = (*path)[n];
-    *path += n + folder;
+    struct stat st;
+    const int fd = openat(dir, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+        (uint64_t)st.st_size == size)
+        return fd;
+    if (fd >= 0) close(fd);
+    unlinkat(dir, name, 0);
+    return -1;
+}
+
+static int create_file(const cf_sink *sink, int dir, const char *name, uint64_t size, cf_err *err)
+{
+    int fd = sink->kept ? reopen(dir, name, size) : -1;
+    if (fd >= 0) return fd;
+    fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        fail(err, errno, "cannot create", name);
+    else if (!reserve(fd, size, err))
+        close_fd(&fd);
+    return fd;
+}
+
+static int create_folder(int dir, const char *name, cf_err *err)
+{
     int fd = -1;
-    if (!folder)
-        fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    else if (mkdirat(dir, name, 0777) == 0 || errno == EEXIST)
-        fd = cf_folder_open(dir, name);
+    if (mkdirat(dir, name, 0777) == 0 || errno == EEXIST) fd = cf_folder_open(dir, name);
     if (fd < 0) fail(err, errno, "cannot create", name);
     return fd;
 }
 
 bool cf_sink_create(cf_sink *sink, const char *path, uint64_t size, int *fd, cf_err *err)
 {
+    if (cf_path_kind_of(path, strlen(path)) != CF_PATH_PLAIN) {
+        cf_fail(err, CF_E_PATH, "no name for an output file");
+        return cf_err_in_file(err, path);
+    }
     int at = sink->dir;
-    bool last;
-    const char *rest = path;
-    do {
-        last = !strchr(rest, '/');
-        const int next = create_step(at, &rest, err);
+    for (const char *rest = path; rest && at >= 0;) {
+        char name[NAME_MAX + 1];
+        const size_t n = strcspn(rest, "/");
+        const bool last = !rest[n];
+        int next = -1;
+        if (n >= sizeof name) {
+            fail(err, ENAMETOOLONG, "cannot create", rest);
+        } else {
+            memcpy(name, rest, n);
+            name[n] = '\0';
+            next = last ? create_file(sink, at, name, size, err) : create_folder(at, name, err);
+        }
         if (at != sink->dir) close(at);
         at = next;
-    } while (at >= 0 && !last);
-    if (at >= 0 && reserve(at, size, err)) {
-        *fd = at;
-        return true;
+        rest = last ? NULL : rest + n + 1;
     }
-    close_fd(&at);
-    return cf_err_in_file(err, path);
+    if (at < 0) return cf_err_in_file(err, path);
+    *fd = at;
+    return true;
 }
 
 bool cf_sink_scratch(cf_sink *sink, uint64_t size, int *fd, cf_err *err)
@@ -260,7 +301,11 @@ bool cf_sink_commit(cf_sink *sink, bool fsync_all, cf_err *err)
 {
     const char *from = base(sink->partial), *to = base(sink->out);
     int sys = 0;
-    if (fsync_all && !cf_folder_sync(sink->dir, &sys)) return fail(err, sys, "cannot sync", from);
+    /* last: without its journal the folder is worth nothing to a run that would go on */
+    const bool gone = (!fsync_all || cf_folder_sync(sink->dir, &sys)) &&
+                      cf_folder_remove(sink->dir, CF_JOURNAL_NAME, &sys) &&
+                      (!fsync_all || cf_folder_sync(sink->dir, &sys));
+    if (!gone) return fail(err, sys, "cannot finish", from);
 
     /* What is replaced carries the partial name until it is removed: locked, or another run would
      * take it for a dead run's. Only a run that is just ending can hold that lock. */
@@ -291,6 +336,11 @@ void cf_sink_discard(cf_sink *sink)
     int sys;
     if (sink->partial) cf_folder_remove(sink->parent, base(sink->partial), &sys);
     release(sink);
+}
+
+void cf_sink_leave(cf_sink *sink)
+{
+    if (sink->out) release(sink);
 }
 
 bool cf_free_space(const char *path, uint64_t *bytes, cf_err *err)

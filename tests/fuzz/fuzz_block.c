@@ -76,8 +76,7 @@ static void carry_out(const cf_block *block, const char *const *root)
     cf_err err;
     if (!cf_sink_begin(&sink, out, true, &err)) return;
     const cf_execution x = {.block = block, .roots = root, .n_roots = 1, .threads = 1};
-    if (cf_execute(&x, &sink, &outcome, &err))
-        cf_manifest_write(block, &outcome, &sink, false, &err);
+    if (cf_execute(&x, &sink, &outcome, &err)) cf_manifest_write(&x, &outcome, &sink, &err);
     cf_outcome_free(&outcome);
     cf_sink_discard(&sink);
 }

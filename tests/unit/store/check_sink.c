@@ -149,6 +149,8 @@ START_TEST(busy_and_dead_runs)
     close(sink.dir); /* as if the process had died */
     sink.dir = -1;
     ck_assert_msg(cf_sink_begin(&other, "out", false, &err), "%s", err.message);
+    ck_assert_str_eq(names_in("out.ckptflow-partial"), "half "); /* whoever took it over says */
+    ck_assert(cf_sink_empty(&other, &err));
     ck_assert_str_eq(names_in("out.ckptflow-partial"), "");
     cf_sink_discard(&other);
     cf_sink_discard(&sink);
@@ -157,6 +159,64 @@ START_TEST(busy_and_dead_runs)
     put_file("out.ckptflow-partial", "a file in the way");
     ck_assert(!cf_sink_begin(&sink, "out", false, &err));
     ck_assert_int_eq(err.code, CF_E_IO);
+}
+END_TEST
+
+static bool wanted(const void *ctx, const char *path)
+{
+    (void)ctx;
+    return strcmp(path, "a/kept") == 0 || strcmp(path, "resized") == 0 ||
+           strcmp(path, "linked") == 0 || strcmp(path, "a/fifo") == 0;
+}
+
+/* What a run left is taken over file by file: nothing that is not planned stays, and nothing is
+ * written through a link. */
+START_TEST(kept)
+{
+    begin("out", false);
+    add("a/kept", "kept");
+    add("a/stray", "x");
+    add("b/c/stray", "x");
+    add("resized", "four");
+    cf_sink_leave(&sink);
+    cf_sink_leave(&sink);
+    put_file("elsewhere", "four");
+    ck_assert_int_eq(symlink("../elsewhere", "out.ckptflow-partial/linked"), 0);
+    ck_assert_int_eq(symlink("/", "out.ckptflow-partial/root"), 0);
+    ck_assert_int_eq(mkfifo("out.ckptflow-partial/a/fifo", 0600), 0);
+    uint64_t held;
+    begin("out", false);
+    ck_assert(cf_sink_keep(&sink, wanted, NULL, &held, &err));
+    ck_assert_str_eq(names_in("out.ckptflow-partial"), "a resized ");
+    ck_assert_str_eq(names_in("out.ckptflow-partial/a"), "kept ");
+    ck_assert_uint_gt(held, 0);
+    int fd;
+    char text[5] = "";
+    ck_assert(cf_sink_create(&sink, "a/kept", 4, &fd, &err));
+    ck_assert_int_eq(pread(fd, text, 4, 0), 4);
+    ck_assert_str_eq(text, "kept");
+    close(fd);
+    ck_assert(cf_sink_create(&sink, "resized", 3, &fd, &err)); /* not the one that was there */
+    ck_assert_int_eq(pread(fd, text, 4, 0), 3);
+    ck_assert_mem_eq(text, "\0\0\0", 3);
+    close(fd);
+    ck_assert_int_eq(symlinkat("../elsewhere", sink.dir, "linked"), 0);
+    ck_assert(cf_sink_create(&sink, "linked", 4, &fd, &err));
+    ck_assert_int_eq(pwrite(fd, "mine", 4, 0), 4);
+    close(fd);
+    ck_assert_int_eq(linkat(AT_FDCWD, "elsewhere", sink.dir, "hard", 0), 0);
+    ck_assert(cf_sink_create(&sink, "hard", 4, &fd, &err)); /* a second name of another's file */
+    ck_assert_int_eq(pwrite(fd, "mine", 4, 0), 4);
+    close(fd);
+    fd = open("elsewhere", O_RDONLY);
+    ck_assert_int_eq(pread(fd, text, 4, 0), 4);
+    ck_assert_str_eq(text, "four");
+    close(fd);
+    put_file("out.ckptflow-partial/" CF_JOURNAL_NAME, "windows");
+    ck_assert(cf_sink_commit(&sink, false, &err));
+    cf_sink_discard(&sink);
+    ck_assert_str_eq(names_in("out"), "a hard linked resized ");
+    ck_assert_int_ne(access("out/" CF_JOURNAL_NAME, F_OK), 0);
 }
 END_TEST
 
@@ -173,6 +233,7 @@ START_TEST(raced)
                 continue;
             }
             int fd;
+            if (!cf_sink_empty(&sink, &err)) _exit(5);
             if (!cf_sink_create(&sink, "only", 0, &fd, &err)) _exit(3);
             close(fd);
             if (++got % 2 == 0 && !cf_sink_commit(&sink, false, &err)) _exit(4);
@@ -226,6 +287,7 @@ START_TEST(bad_names)
         ck_assert_msg(!cf_sink_create(&sink, names[i], 0, &fd, &err), "\"%s\"", names[i]);
     ck_assert(!cf_sink_create(&sink, "x", 0, &fd, &err)); /* twice */
     ck_assert_str_eq(err.file, "x");
+    ck_assert(cf_sink_reserved(CF_MANIFEST_NAME) && cf_sink_reserved(CF_JOURNAL_NAME));
     ck_assert(!cf_sink_create(&sink, "huge", UINT64_MAX, &fd, &err));
     ck_assert_int_eq(err.code, CF_E_OVERFLOW);
     ck_assert(!cf_sink_create(&sink, "large", INT64_MAX - 4096, &fd, &err));
@@ -258,6 +320,7 @@ int main(void)
 #endif
     tcase_add_test(t, appeared_meanwhile);
     tcase_add_test(t, busy_and_dead_runs);
+    tcase_add_test(t, kept);
     tcase_add_test(t, raced);
     tcase_add_test(t, bad_places);
     tcase_add_test(t, bad_names);
