@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 void cf_text_free(cf_text *text)
 {
@@ -150,6 +151,47 @@ void cf_text_size(cf_text *text, uint64_t bytes)
         cf_text_printf(text, "%llu B", (unsigned long long)bytes);
     else
         cf_text_printf(text, n < 10 ? "%.2f %s" : n < 100 ? "%.1f %s" : "%.0f %s", n, UNIT[unit]);
+}
+
+bool cf_size_parse(const char *text, uint64_t *bytes)
+{
+    static const struct {
+        const char *name;
+        uint64_t factor;
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"kB", 1000},
+                 {"MB", 1000000},
+                 {"GB", 1000000000},
+                 {"TB", 1000000000000},
+                 {"KiB", 1 << 10},
+                 {"MiB", 1 << 20},
+                 {"GiB", 1 << 30},
+                 {"TiB", (uint64_t)1 << 40}};
+    const char *p = text;
+    uint64_t whole = 0, part = 0, of = 1; /* part of `of`: what stands behind the point */
+    for (; *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(whole, 10, &whole) ||
+            __builtin_add_overflow(whole, (uint64_t)(*p - '0'), &whole))
+            return false;
+    if (p == text) return false;
+    if (*p == '.')
+        for (p++; *p >= '0' && *p <= '9'; p++)
+            if (of < 1000000) {
+                part = 10 * part + (uint64_t)(*p - '0');
+                of *= 10;
+            }
+    if (p[-1] == '.') return false;
+    while (*p == ' ') p++;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (strcasecmp(p, units[i].name) != 0) continue;
+        const uint64_t more = part * units[i].factor / of; /* below 10^6 * 2^40 */
+        if (__builtin_mul_overflow(whole, units[i].factor, bytes) ||
+            __builtin_add_overflow(*bytes, more, bytes))
+            return false;
+        return *bytes > 0 && *bytes <= INT64_MAX;
+    }
+    return false;
 }
 
 bool cf_text_ok(const cf_text *text, cf_err *err)

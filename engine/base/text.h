@@ -25,6 +25,9 @@ void cf_text_shown(cf_text *text, const char *s, size_t size);
 void cf_text_json(cf_text *text, const char *s, size_t size);
 /* "1.5 GiB", "312 B": for people; exact sizes go into JSON. */
 void cf_text_size(cf_text *text, uint64_t bytes);
+/* "5GB", "1.5 GiB", "512": kB MB GB TB are powers of 1000, KiB MiB GiB TiB of 1024, whatever their
+ * case. False for anything else, 0, and more than 2^63-1. */
+bool cf_size_parse(const char *text, uint64_t *bytes);
 bool cf_text_ok(const cf_text *text, cf_err *err);
 
 /* Is it UTF-8 without surrogates and overlong forms? The offset of the first bad byte, or size. */

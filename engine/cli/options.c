@@ -19,6 +19,8 @@ typedef enum kind {
     REPLICAS,
     VALUES,
     PROGRESS,
+    IO,
+    SIZE,
     LATER,
     LATER_FLAG
 } kind;
@@ -47,6 +49,8 @@ static const host_option OPTIONS[] = {
     {"keep-dtype", 0, LIST, AT(keep_dtype), "GLOB", "keys that --dtype leaves as they are"},
     {"replicas", 0, REPLICAS, AT(replicas), "auto|compare|trust", "how copies are compared"},
     {"values", 0, VALUES, AT(values), "rank0|per-rank|strict", "values that differ between ranks"},
+    {"max-mem", 0, SIZE, AT(max_mem), "SIZE", "memory for buffers (default: 64 MiB)"},
+    {"io", 0, IO, AT(io), "auto|pread|mmap|direct", "how the shards are read"},
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
     {"verify", 0, FLAG, AT(verify), NULL, "read back from the disk what was written"},
     {"inert", 0, FLAG, AT(inert), NULL, "read files that name forbidden globals, as inert data"},
@@ -57,8 +61,6 @@ static const host_option OPTIONS[] = {
     {"verbose", 'v', FLAG, AT(verbose), NULL, "more notes"},
     {"help", 'h', FLAG, AT(help), NULL, "this"},
     /* in the contract of CLI.md, not in this version */
-    {"max-mem", 0, LATER, 0, "SIZE", NULL},
-    {"io", 0, LATER, 0, "MODE", NULL},
     {"only-rank", 0, LATER, 0, "N", NULL},
     {"rank", 0, LATER, 0, "R/N", NULL},
     {"mesh", 0, LATER, 0, "M", NULL},
@@ -71,6 +73,7 @@ enum { N_OPTIONS = sizeof OPTIONS / sizeof *OPTIONS };
 
 static const char *const REPLICAS_WORDS[] = {"auto", "compare", "trust", NULL};
 static const char *const VALUES_WORDS[] = {"rank0", "per-rank", "strict", NULL};
+static const char *const IO_WORDS[] = {"auto", "pread", "mmap", "direct", NULL};
 static const char *const PROGRESS_WORDS[] = {"auto", "bar", "plain", "json", "none", NULL};
 
 static bool word(const char *const *words, const char *value, int *to)
@@ -164,11 +167,17 @@ static bool set(cf_options *o, const host_option *h, const char *value, cf_err *
         *(cf_dtype *)(void *)field = dtype;
         return true;
     }
+    case SIZE:
+        return cf_size_parse(value, (uint64_t *)(void *)field) ||
+               cf_fail(err, CF_E_USAGE, "--%s takes a size as 64MiB or 2GB, not '%s'", h->name,
+                       value);
     case REPLICAS:
     case VALUES:
+    case IO:
     case PROGRESS: {
         const char *const *words = h->kind == REPLICAS ? REPLICAS_WORDS
                                    : h->kind == VALUES ? VALUES_WORDS
+                                   : h->kind == IO     ? IO_WORDS
                                                        : PROGRESS_WORDS;
         int n;
         if (!word(words, value, &n))
@@ -177,6 +186,8 @@ static bool set(cf_options *o, const host_option *h, const char *value, cf_err *
             o->replicas = (cf_replicas)n;
         else if (h->kind == VALUES)
             o->values = (cf_values)n;
+        else if (h->kind == IO)
+            o->io = (cf_io)n;
         else
             o->progress = (cf_show)n;
         return true;
@@ -265,6 +276,7 @@ bool cf_options_parse(cf_options *o, int argc, char **argv, const cf_option *rec
     cf_arena_init(&o->arena, 0);
     o->verb = argv[1];
     o->threads = cf_default_threads();
+    o->max_mem = CF_MAX_MEM;
     parser p = {
         .o = o, .argc = argc, .at = 2, .argv = argv, .own = recipe_options, .n_own = n_recipe};
     p.given = CF_NEWS(&o->arena, cf_given, (size_t)argc);

@@ -5,6 +5,7 @@
 
 #include "catalogue.h"
 #include "host.h"
+#include "means.h"
 
 typedef enum cf_show {
     CF_SHOW_AUTO,
@@ -27,6 +28,8 @@ typedef struct cf_options {
     int n_inputs;
     const char *out; /* -o */
     int threads;
+    uint64_t max_mem; /* bytes, of buffers */
+    cf_io io;
     bool overwrite, json, fsync, verify, inert, quiet, verbose, help, pieces;
     const char *format, *print;
     cf_words plugins, include, exclude, rename, keep_dtype;

@@ -141,10 +141,12 @@ bool cf_verb_plan(const cf_options *o, cf_err *err)
         cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
     if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");
     if (ok && o->out) ok = write_file(o->out, reply.bytes, reply.size, err);
+    cf_means means;
+    ok = ok && cf_means_fit(&means, &block, o->threads, o->io, o->max_mem, err);
     if (ok) {
         cf_price price;
         cf_text text = {0};
-        cf_block_price(&block, o->threads, &price);
+        cf_block_price(&block, &means, &price);
         if (!cf_free_space(out, &space, &none)) space = 0;
         (o->json ? show_json : show_text)(&block, &price, out, space, &text);
         ok = cf_print_out(&text, err);

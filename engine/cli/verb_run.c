@@ -147,10 +147,36 @@ static void tell_of_journal(const cf_journal *journal)
     cf_text_free(&note);
 }
 
+/* -v: what the run worked with, for whoever wonders why it is slow. */
+static void print_means(const cf_means *m, const cf_outcome *done)
+{
+    static const char *const WAYS[] = {"auto", "pread", "mmap", "direct"};
+    cf_text text = {0};
+    cf_text_printf(&text, "%d thread%s, %s, tiles of ", m->threads, m->threads > 1 ? "s" : "",
+                   WAYS[m->io]);
+    cf_text_size(&text, m->tile);
+    if (m->tall > m->tile) {
+        cf_text_str(&text, " (transposed: up to ");
+        cf_text_size(&text, m->tall);
+        cf_text_str(&text, ")");
+    }
+    cf_text_str(&text, ", buffers of ");
+    cf_text_size(&text, m->memory);
+    cf_text_printf(&text, "; %llu requests", (unsigned long long)done->requests);
+    if (done->plain)
+        cf_text_printf(
+            &text, "\n%llu file%s on a file system that cannot do --io %s: read by pread",
+            (unsigned long long)done->plain, done->plain > 1 ? "s lie" : " lies", WAYS[m->io]);
+    if (text.at) cf_print_notes(text.at);
+    cf_text_free(&text);
+}
+
 static bool write_out(const cf_options *o, const char *out, const cf_block *block, cf_err *err)
 {
     cf_price price;
-    cf_block_price(block, o->threads, &price);
+    cf_means means;
+    if (!cf_means_fit(&means, block, o->threads, o->io, o->max_mem, err)) return false;
+    cf_block_price(block, &means, &price);
     cf_sink sink;
     cf_journal journal;
     if (!cf_sink_begin(&sink, out, o->overwrite, err)) return false;
@@ -164,7 +190,8 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
     const cf_execution x = {.block = block,
                             .roots = o->inputs,
                             .n_roots = o->n_inputs,
-                            .threads = o->threads,
+                            .threads = means.threads,
+                            .means = &means,
                             .fsync = o->fsync,
                             .verify = o->verify,
                             .journal = &journal,
@@ -182,6 +209,7 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
     } else {
         cf_sink_discard(&sink);
     }
+    if (ok && o->verbose) print_means(&means, &outcome);
     if (ok) {
         cf_text text = {0};
         show_result(o, out, block, &outcome, seconds, &text);

@@ -16,12 +16,7 @@
 #include "records.h"
 #include "seal.h"
 #include "view.h"
-
-enum { WINDOW = 8 << 20 };
-
-typedef struct window {
-    uint64_t file, begin, end, chunk; /* the first chunk that reaches into it */
-} window;
+#include "windows.h"
 
 typedef struct run {
     const cf_execution *x;
@@ -29,8 +24,7 @@ typedef struct run {
     cf_arena arena;
     cf_records records;
     int *outputs;
-    window *windows;
-    uint64_t n_windows;
+    cf_windows windows;
     cf_gather *gathers; /* by thread */
     uint8_t **buffers;
     cf_stretches *checked;  /* by thread: of records, of windows that are finished */
@@ -61,12 +55,12 @@ void cf_replica_conflict(cf_err *err, int32_t a, const char *in_a, int32_t b, co
 static bool compare_piece(run *r, const cf_b_compare *c, uint64_t at, uint64_t size, int thread,
                           cf_err *err)
 {
-    enum { HALF = CF_TILE / 2 };
-    uint8_t *left = r->buffers[thread], *right = left + HALF;
+    const uint64_t half = r->x->means->tile / 2;
+    uint8_t *left = r->buffers[thread], *right = left + half;
     uint32_t crc;
     bool known;
-    for (uint64_t from = at; from < at + size; from += HALF) {
-        const uint64_t to = from + HALF < at + size ? from + HALF : at + size;
+    for (uint64_t from = at; from < at + size; from += half) {
+        const uint64_t to = from + half < at + size ? from + half : at + size;
         if (!cf_gather_fill(&r->gathers[thread], c->left, 1, from, to, left, &crc, &known, err) ||
             !cf_gather_fill(&r->gathers[thread], c->right, 1, from, to, right, &crc, &known, err))
             return false;
@@ -85,21 +79,15 @@ static bool compare_piece(run *r, const cf_b_compare *c, uint64_t at, uint64_t s
     return true;
 }
 
-/* All of it, or 16 blocks of 4 KiB at places that depend on the size alone. */
 static bool compare_one(void *ctx, uint64_t number, int thread, cf_err *err)
 {
-    enum { BLOCKS = 16, BLOCK = 4096 };
     run *r = ctx;
     const cf_b_compare *c = &r->block->compares[number];
+    uint64_t at, size;
     bool ok = true;
     if (cf_stopped(r->x, err)) return false;
-    if (c->all || c->size <= BLOCKS * BLOCK) {
-        ok = compare_piece(r, c, 0, c->size, thread, err);
-    } else {
-        const uint64_t step = (c->size - BLOCK) / (BLOCKS - 1) / 16 * 16;
-        for (uint64_t i = 0; ok && i < BLOCKS; i++)
-            ok = compare_piece(r, c, i * step, BLOCK, thread, err);
-    }
+    for (uint64_t i = 0; ok && cf_compare_part(c, i, &at, &size); i++)
+        ok = compare_piece(r, c, at, size, thread, err);
     return ok || cf_err_in_member(err, cf_block_text(r->block, c->key));
 }
 
@@ -111,10 +99,11 @@ static bool check_one(void *ctx, uint64_t number, int thread, cf_err *err)
     const uint64_t record = r->block->checks[number];
     const cf_b_record *rec = &r->block->records[record];
     uint32_t crc = 0;
-    for (uint64_t at = 0; at < rec->size; at += CF_TILE) {
-        const size_t n = (size_t)cf_min(CF_TILE, (int64_t)(rec->size - at));
+    const uint64_t tile = r->x->means->tile;
+    for (uint64_t at = 0; at < rec->size; at += tile) {
+        const size_t n = (size_t)(rec->size - at < tile ? rec->size - at : tile);
         if (cf_stopped(r->x, err)) return false;
-        if (!cf_span_read(&r->records.bytes.records[record], at, r->buffers[thread], n, err))
+        if (!cf_gather_read(&r->gathers[thread], record, at, r->buffers[thread], n, err))
             return cf_err_in_file(err, cf_record_path(r->block, rec));
         crc = libdeflate_crc32(crc, r->buffers[thread], n);
     }
@@ -125,42 +114,9 @@ static bool check_one(void *ctx, uint64_t number, int thread, cf_err *err)
 /* ---- windows -----------------------------------------------------------------------------------
  */
 
-/* Windows end between elements, so that a tile never holds part of one. */
-static uint64_t cut_at(const cf_block *b, const cf_b_file *f, uint64_t *chunk, uint64_t begin,
-                       uint64_t most)
-{
-    uint64_t end = begin + most < f->size ? begin + most : f->size;
-    while (b->chunks[*chunk].end < end) ++*chunk;
-    const cf_b_chunk *c = &b->chunks[*chunk];
-    if (end > c->begin && end < c->end) end -= (end - c->begin) % 16;
-    return end > begin ? end : begin + most;
-}
-
-static bool cut_windows(run *r, cf_err *err)
-{
-    const cf_block *b = r->block;
-    uint64_t most = 0;
-    for (uint64_t i = 0; i < b->n_files; i++) most += b->files[i].size / (WINDOW / 2) + 2;
-    r->windows = CF_NEWS(&r->arena, window, most);
-    if (!r->windows) return cf_arena_ok(&r->arena, err);
-    for (uint64_t i = 0; i < b->n_files; i++) {
-        const cf_b_file *f = &b->files[i];
-        uint64_t chunk = f->chunk;
-        for (uint64_t at = 0; at < f->size;) {
-            while (b->chunks[chunk].end <= at) chunk++;
-            window w = {.file = i, .begin = at, .chunk = chunk};
-            uint64_t reach = chunk;
-            w.end = cut_at(b, f, &reach, at, WINDOW);
-            r->windows[r->n_windows++] = w;
-            at = w.end;
-        }
-    }
-    return true;
-}
-
 /* What a thread knows of the window under way. */
 typedef struct filling {
-    const window *w;
+    const cf_window *w;
     int thread;
     bool again;         /* its bytes are read from the output, not made */
     uint64_t chunk;     /* where it is */
@@ -216,19 +172,25 @@ static bool fill_tile(run *r, filling *f, uint64_t begin, uint64_t end, cf_err *
     return true;
 }
 
+/* --fsync: the disk begins at once, or all waits at the end. */
 static bool fill_window(run *r, filling *f, cf_err *err)
 {
-    const window *w = f->w;
+    enum { SYNC_STEP = 1 << 20 };
+    const cf_window *w = f->w;
     f->chunk = w->chunk;
-    uint64_t reach = w->chunk;
+    uint64_t reach = w->chunk, synced = w->begin;
     for (uint64_t at = w->begin; at < w->end;) {
         if (cf_stopped(r->x, err)) return false;
-        uint64_t end = cut_at(r->block, &r->block->files[w->file], &reach, at, CF_TILE);
-        if (end > w->end) end = w->end;
+        const uint64_t end = cf_tile_end(r->block, w, r->x->means, at, &reach);
         if (!fill_tile(r, f, at, end, err)) return false;
         if (r->x->progress && !(f->again && !r->reading_back))
             atomic_fetch_add(&r->x->progress->done, end - at);
         at = end;
+        if (r->x->fsync && !f->again && (at - synced >= SYNC_STEP || at == w->end)) {
+            sync_file_range(r->outputs[w->file], (off_t)synced, (off_t)(at - synced),
+                            SYNC_FILE_RANGE_WRITE);
+            synced = at;
+        }
     }
     return true;
 }
@@ -244,7 +206,7 @@ static bool join(cf_stretches *to, const cf_stretch *from, size_t count, cf_err 
 
 /* A window that a run before finished: is what it wrote still there? Then nothing is read of the
  * checkpoint, and what was known of its records is taken over. */
-static bool take_over(run *r, const window *w, int thread, bool *taken, cf_err *err)
+static bool take_over(run *r, const cf_window *w, int thread, bool *taken, cf_err *err)
 {
     const cf_journaled *was =
         r->x->journal ? cf_journal_find(r->x->journal, w->file, w->begin, w->end) : NULL;
@@ -268,7 +230,7 @@ static bool take_over(run *r, const window *w, int thread, bool *taken, cf_err *
     return ok;
 }
 
-static bool make(run *r, const window *w, int thread, cf_err *err)
+static bool make(run *r, const cf_window *w, int thread, cf_err *err)
 {
     cf_stretches *checked = &r->gathers[thread].checked;
     checked->count = 0;
@@ -282,27 +244,12 @@ static bool make(run *r, const window *w, int thread, cf_err *err)
     return ok;
 }
 
-/* Jobs follow one another in time; windows that are written at one time should lie in distant parts
- * of the output, as writers of one file wait for its lock: the list of windows is cut into as many
- * parts as there are threads, and jobs go through the parts in turn. */
-static uint64_t window_of(const run *r, uint64_t job)
-{
-    const uint64_t parts = (uint64_t)r->x->threads, each = (r->n_windows + parts - 1) / parts;
-    const uint64_t full = r->n_windows - (each - 1) * parts; /* so many parts have `each` */
-    const uint64_t part = job % parts, place = job / parts;
-    return part * each - (part > full ? part - full : 0) + place;
-}
-
 static bool do_window(void *ctx, uint64_t job, int thread, cf_err *err)
 {
     run *r = ctx;
-    const window *w = &r->windows[window_of(r, job)];
+    const cf_window *w = &r->windows.list[cf_window_of(&r->windows, r->x->threads, job)];
     bool taken;
-    if (!take_over(r, w, thread, &taken, err) || (!taken && !make(r, w, thread, err))) return false;
-    if (r->x->fsync)
-        sync_file_range(r->outputs[w->file], (off_t)w->begin, (off_t)(w->end - w->begin),
-                        SYNC_FILE_RANGE_WRITE);
-    return true;
+    return take_over(r, w, thread, &taken, err) && (taken || make(r, w, thread, err));
 }
 
 /* ---- after the last one ------------------------------------------------------------------------
@@ -420,7 +367,8 @@ static bool sum_up(run *r, cf_outcome *o, cf_err *err)
         o->read += r->gathers[i].read;
         o->requests += r->gathers[i].requests;
     }
-    o->windows = r->n_windows;
+    for (uint64_t i = 0; i < b->n_sources; i++) o->plain += r->records.bytes.inputs[i].plain;
+    o->windows = r->windows.count;
     o->found = r->found;
     return true;
 }
@@ -431,7 +379,9 @@ static bool sum_up(run *r, cf_outcome *o, cf_err *err)
 static bool read_window(void *ctx, uint64_t job, int thread, cf_err *err)
 {
     run *r = ctx;
-    filling f = {.w = &r->windows[window_of(r, job)], .thread = thread, .again = true};
+    filling f = {.w = &r->windows.list[cf_window_of(&r->windows, r->x->threads, job)],
+                 .thread = thread,
+                 .again = true};
     const bool ok =
         fill_window(r, &f, err) && join(&r->again[thread], f.parts.items, f.parts.count, err);
     free(f.parts.items);
@@ -448,7 +398,7 @@ static bool read_back(run *r, cf_outcome *o, cf_err *err)
         if (!cf_drop_cache(r->outputs[i], err)) return cf_err_in_file(err, path);
     }
     r->reading_back = true;
-    if (!cf_pool_run(r->x->threads, r->n_windows, read_window, r, err) ||
+    if (!cf_pool_run(r->x->threads, r->windows.count, read_window, r, err) ||
         !join_all(r, r->again, err))
         return false;
     for (uint64_t f = 0; f < b->n_files; f++)
@@ -472,20 +422,22 @@ static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
 {
     const cf_block *b = r->block;
     const int threads = r->x->threads;
+    const uint64_t tall = r->x->means->tall;
     if (!cf_records_open(&r->records, r->x, sink, err)) return false;
     for (int i = 0; i < threads; i++) {
-        r->buffers[i] = malloc(CF_TILE);
+        r->buffers[i] = malloc(tall > r->x->means->tile ? tall : r->x->means->tile);
         if (!r->buffers[i]) return cf_fail(err, CF_E_MEMORY, "out of memory");
-        if (!cf_gather_start(&r->gathers[i], &r->records.bytes, err)) return false;
+        if (!cf_gather_start(&r->gathers[i], &r->records.bytes, r->x->means, err)) return false;
     }
     if (!cf_pool_run(threads, b->n_compares, compare_one, r, err) ||
-        !cf_pool_run(threads, b->n_checks, check_one, r, err) || !cut_windows(r, err))
+        !cf_pool_run(threads, b->n_checks, check_one, r, err) ||
+        !cf_windows_cut(&r->windows, b, &r->arena, err))
         return false;
     for (uint64_t i = 0; i < b->n_files; i++)
         if (!cf_sink_create(sink, cf_block_text(b, b->files[i].path), b->files[i].size,
                             &r->outputs[i], err))
             return false;
-    if (!cf_pool_run(threads, r->n_windows, do_window, r, err) ||
+    if (!cf_pool_run(threads, r->windows.count, do_window, r, err) ||
         !cf_records_unchanged(&r->records, err) || !seal(r, err) || !sum_up(r, o, err) ||
         (r->x->verify && !read_back(r, o, err)))
         return false;

@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-#include "block.h"
+#include "means.h"
 #include "sink.h"
 
 struct cf_journal;
@@ -25,7 +25,8 @@ typedef struct cf_progress {
 typedef struct cf_execution {
     const cf_block *block;
     const char *const *roots; /* CKPTs of the command line */
-    int n_roots, threads;
+    int n_roots, threads;     /* those of means */
+    const cf_means *means;    /* cf_means_fit */
     bool fsync, verify;
     struct cf_journal *journal; /* of finished windows; NULL: none is kept */
     cf_progress *progress;
@@ -42,6 +43,7 @@ typedef struct cf_outcome {
     uint64_t read, written, requests, read_back; /* bytes; requests */
     uint64_t windows, found;                     /* found: finished by a run before */
     uint64_t n_checked[3];                       /* tensors by cf_checked */
+    uint64_t plain; /* sources that were read with pread, as the way asked for fails there */
 } cf_outcome;
 
 bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_err *err);
@@ -60,6 +62,6 @@ typedef struct cf_price {
         scratch;     /* bytes; scratch: of compressed records, beside OUT */
     uint64_t memory; /* bytes at the peak, for the given threads */
 } cf_price;
-void cf_block_price(const cf_block *block, int threads, cf_price *price);
+void cf_block_price(const cf_block *block, const cf_means *means, cf_price *price);
 
 #endif

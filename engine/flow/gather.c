@@ -3,12 +3,12 @@
  * box the dimensions are put into the order of the SOURCE, and as many inner ones as fit are read
  * with one request and scattered from scratch memory: nothing is read twice, and a transposed
  * tensor costs a request for each stretch of its source instead of one for each element. Long runs
- * are read straight to their place; runs from 2 KiB on are, many with one preadv. */
+ * are read straight to their place; runs from 2 KiB on are, many with one preadv.
+ *
+ * A dry gather goes the same way and only counts: `plan` prices with it. */
 #include "gather.h"
 
-#include <errno.h>
 #include <libdeflate.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -104,40 +104,65 @@ static bool note(task *t, uint64_t at, uint64_t size, uint32_t crc)
     return cf_stretch_add(&t->g->checked, t->move->record, at, size, crc, t->err);
 }
 
+/* The file that the record lies in; scratch is read with pread. NULL: it is in memory. */
+static cf_input *input_of(const cf_bytes *bytes, uint64_t record, cf_input *scratch)
+{
+    const int fd = bytes->records[record].fd;
+    if (fd < 0) return NULL;
+    cf_input *input = bytes->inputs ? &bytes->inputs[bytes->block->records[record].source] : NULL;
+    if (input && input->fd == fd) return input;
+    *scratch = (cf_input){.fd = fd, .direct = -1, .plain = true};
+    return scratch;
+}
+
+static bool inside(const cf_span *span, uint64_t at, uint64_t size)
+{
+    return size <= span->size && at <= span->size - size;
+}
+
+bool cf_gather_read(cf_gather *g, uint64_t record, uint64_t at, void *to, uint64_t n, cf_err *err)
+{
+    g->read += n;
+    g->requests++;
+    if (g->dry) return true;
+    const cf_span *span = &g->bytes->records[record];
+    cf_input scratch, *input = input_of(g->bytes, record, &scratch);
+    if (!input || !inside(span, at, n)) return cf_span_read(span, at, to, n, err);
+    return cf_reader_read(&g->reader, input, span->start + at, to, n, err);
+}
+
 static bool read_at(task *t, uint64_t at, uint8_t *to, uint64_t size)
 {
-    t->g->read += size;
-    t->g->requests++;
-    if (!cf_span_read(&t->g->bytes->records[t->move->record], at, to, size, t->err)) return false;
-    if (!(t->move->flags & CF_MOVE_CHECKED)) return true;
+    if (!cf_gather_read(t->g, t->move->record, at, to, size, t->err)) return false;
+    if (!(t->move->flags & CF_MOVE_CHECKED) || t->g->dry) return true;
     return note(t, at, size, libdeflate_crc32(0, to, size));
 }
 
 /* count runs that lie one after another in the record, to places `step` apart. */
 static bool read_runs(task *t, uint64_t at, uint8_t *to, int64_t count, int64_t step)
 {
-    const cf_span *span = &t->g->bytes->records[t->move->record];
     const uint64_t run = t->move->run;
+    if (t->g->dry) {
+        const bool memory = t->g->bytes->block->records[t->move->record].place == CF_IN_MEMORY;
+        t->g->read += run * (uint64_t)count;
+        t->g->requests += (uint64_t)(memory ? count : (count + MOST_IOV - 1) / MOST_IOV);
+        return true;
+    }
+    const cf_span *span = &t->g->bytes->records[t->move->record];
+    cf_input scratch, *input = input_of(t->g->bytes, t->move->record, &scratch);
     struct iovec iov[MOST_IOV];
     while (count > 0) {
         const int n = (int)cf_min(count, MOST_IOV);
         const uint64_t size = run * (uint64_t)n;
-        if (span->fd < 0 || size > span->size || at > span->size - size) {
+        if (!input || !inside(span, at, size)) {
             for (int i = 0; i < n; i++)
                 if (!read_at(t, at + run * (uint64_t)i, to + i * step, run)) return false;
         } else {
             for (int i = 0; i < n; i++) iov[i] = (struct iovec){to + i * step, run};
             t->g->read += size;
             t->g->requests++;
-            ssize_t got;
-            do got = preadv(span->fd, iov, n, (off_t)(span->start + at));
-            while (got < 0 && errno == EINTR);
-            if (got < 0) return cf_fail_sys(t->err, errno, "cannot read");
-            if ((uint64_t)got != size) { /* short: what is missing, run by run */
-                for (int i = (int)((uint64_t)got / run); i < n; i++)
-                    if (!cf_span_read(span, at + run * (uint64_t)i, to + i * step, run, t->err))
-                        return false;
-            }
+            if (!cf_reader_scatter(&t->g->reader, input, span->start + at, iov, n, t->err))
+                return false;
             if (t->move->flags & CF_MOVE_CHECKED) {
                 uint32_t crc = 0;
                 for (int i = 0; i < n; i++) crc = libdeflate_crc32(crc, to + i * step, run);
@@ -193,24 +218,86 @@ static void scatter(const box *b, int at, const uint8_t *from, uint8_t *to, uint
     }
 }
 
+/* The levels from `at` on in the order of the tensor, so that it is written from front to back. */
+static box tensor_order(const box *b, int at)
+{
+    box to = {0};
+    for (int d = at; d < b->n; d++) {
+        int k = to.n++;
+        for (; k > 0 && to.levels[k - 1].to < b->levels[d].to; k--) to.levels[k] = to.levels[k - 1];
+        to.levels[k] = b->levels[d];
+    }
+    return to;
+}
+
+static bool gather(task *t, const box *b, int at, uint64_t from, uint8_t *to);
+
+/* Index by index. */
+static bool each(task *t, const box *b, int at, uint64_t from, uint8_t *to)
+{
+    const level *l = &b->levels[at];
+    cf_gather *g = t->g;
+    const uint64_t read = g->read, requests = g->requests;
+    for (int64_t i = 0; i < l->count; i++) {
+        if (!gather(t, b, at + 1, from + (uint64_t)(i * l->from), to + i * l->to)) return false;
+        if (!g->dry) continue;
+        g->read += (g->read - read) * (uint64_t)(l->count - 1); /* all others are as the first */
+        g->requests += (g->requests - requests) * (uint64_t)(l->count - 1);
+        break;
+    }
+    return true;
+}
+
+static bool count_requests(cf_gather *g, int64_t count, int64_t size)
+{
+    g->requests += (uint64_t)count;
+    g->read += (uint64_t)(count * size);
+    return true;
+}
+
+/* An index is one stretch of the source, and the next lies far off: as many as fit are brought
+ * side by side and scattered together. */
+static bool stretches(task *t, const box *b, int at, uint64_t from, uint8_t *to)
+{
+    enum { LINE = 64 }; /* one more between them: or all would fall into the same sets of a cache */
+    const level *l = &b->levels[at], *inner = &b->levels[at + 1];
+    const int64_t room = (int64_t)t->g->means->tile;
+    const int64_t pitch = (inner->extent + 2 * LINE - 1) / LINE * LINE;
+    const int64_t most = pitch <= room ? room / pitch : 1;
+    if (t->g->dry) return count_requests(t->g, l->count, inner->extent);
+    for (int64_t i = 0; i < l->count; i += most) {
+        const int64_t n = cf_min(most, l->count - i);
+        for (int64_t k = 0; k < n; k++)
+            if (!read_at(t, from + (uint64_t)((i + k) * l->from), t->g->scratch + k * pitch,
+                         (uint64_t)inner->extent))
+                return false;
+        box part = *b;
+        part.levels[at].count = n;
+        part.levels[at].from = pitch;
+        part = tensor_order(&part, at);
+        scatter(&part, 0, t->g->scratch, to + i * l->to, t->move->run);
+    }
+    return true;
+}
+
 static bool gather(task *t, const box *b, int at, uint64_t from, uint8_t *to)
 {
     if (at == b->n) return read_at(t, from, to, t->move->run);
     const level *l = &b->levels[at], *inner = &b->levels[at + 1];
+    const int64_t room = (int64_t)t->g->means->tile;
     const bool rows = at == b->n - 1 && l->from == (int64_t)t->move->run;
     if (rows && t->move->run >= SCATTER && t->move->run < DIRECT)
         return read_runs(t, from, to, l->count, l->to);
+    if (t->move->run >= DIRECT || inner->extent > room || inner->used * SPARSE < inner->extent)
+        return each(t, b, at, from, to);
     /* so many indices of this level fit into one request without reading too much in vain */
-    int64_t most = 0;
-    if (t->move->run < DIRECT && inner->extent <= CF_TILE &&
-        inner->used * SPARSE >= inner->extent) {
-        const bool thin = l->from > 0 && inner->used * SPARSE < l->from;
-        most = l->from == 0 ? l->count : thin ? 1 : (CF_TILE - inner->extent) / l->from + 1;
-    }
-    if (most <= 1) {
-        for (int64_t i = 0; i < l->count; i++)
-            if (!gather(t, b, at + 1, from + (uint64_t)(i * l->from), to + i * l->to)) return false;
-        return true;
+    const bool thin = l->from > 0 && inner->used * SPARSE < l->from;
+    const int64_t most = l->from == 0 ? l->count : thin ? 1 : (room - inner->extent) / l->from + 1;
+    if (most <= 1) return (at == b->n - 1 ? each : stretches)(t, b, at, from, to);
+    if (t->g->dry) {
+        const int64_t full = l->count / most, rest = l->count % most;
+        count_requests(t->g, full, (most - 1) * l->from + inner->extent);
+        return count_requests(t->g, rest > 0, (rest - 1) * l->from + inner->extent);
     }
     for (int64_t i = 0; i < l->count; i += most) {
         box part = *b;
@@ -218,7 +305,8 @@ static bool gather(task *t, const box *b, int at, uint64_t from, uint8_t *to)
         const uint64_t place = from + (uint64_t)(i * l->from);
         const int64_t size = (part.levels[at].count - 1) * l->from + inner->extent;
         if (!read_at(t, place, t->g->scratch, (uint64_t)size)) return false;
-        scatter(&part, at, t->g->scratch, to + i * l->to, t->move->run);
+        part = tensor_order(&part, at);
+        scatter(&part, 0, t->g->scratch, to + i * l->to, t->move->run);
     }
     return true;
 }
@@ -252,14 +340,24 @@ static bool transforms(const cf_b_move *m)
     return m->cast != m->dtype || m->flags & (CF_MOVE_SWAP | CF_MOVE_CONJ | CF_MOVE_NEG);
 }
 
-static void transform_box(const task *t, const box *b, int at, uint8_t *to)
+/* run: bytes that lie together in the tensor. */
+static void transform_box(const task *t, const box *b, int at, uint8_t *to, uint64_t run)
 {
     if (at == b->n) {
-        transform(t, to, t->move->run);
+        transform(t, to, run);
         return;
     }
     for (int64_t i = 0; i < b->levels[at].count; i++)
-        transform_box(t, b, at + 1, to + i * b->levels[at].to);
+        transform_box(t, b, at + 1, to + i * b->levels[at].to, run);
+}
+
+static void transform_all(const task *t, const box *b, uint8_t *to)
+{
+    box by = tensor_order(b, 0);
+    uint64_t run = t->move->run;
+    for (; by.n && by.levels[by.n - 1].to == (int64_t)run; by.n--)
+        run *= (uint64_t)by.levels[by.n - 1].count;
+    transform_box(t, &by, 0, to, run);
 }
 
 static bool take_box(void *ctx, const int64_t *at, const int64_t *size)
@@ -286,7 +384,7 @@ static bool take_box(void *ctx, const int64_t *at, const int64_t *size)
         l->used = l->from ? l->count * inner->used : inner->used;
     }
     if (!gather(t, &b, 0, from, t->buffer + to)) return false;
-    if (transforms(m)) transform_box(t, &b, 0, t->buffer + to);
+    if (transforms(m) && !t->g->dry) transform_all(t, &b, t->buffer + to);
     return true;
 }
 
@@ -324,7 +422,7 @@ static bool part_run(task *t, const int64_t *index, int64_t begin, uint64_t skip
     for (int d = 0; d < m->ndim; d++) from += (uint64_t)(index[d] * t->dims[3 * d + 1]);
     uint8_t *to = t->buffer + (m->to + (uint64_t)begin + skip - t->start);
     if (!read_at(t, from, to, size)) return false;
-    if (transforms(m)) transform(t, to, size);
+    if (transforms(m) && !t->g->dry) transform(t, to, size);
     return true;
 }
 
@@ -367,14 +465,27 @@ static bool carry_out(task *t, uint64_t from, uint64_t to, uint64_t *bytes)
     return part_run(t, index, begin, 0, (uint64_t)(high - begin));
 }
 
-bool cf_gather_start(cf_gather *g, const cf_bytes *bytes, cf_err *err)
+bool cf_gather_start(cf_gather *g, const cf_bytes *bytes, const cf_means *means, cf_err *err)
 {
-    *g = (cf_gather){.bytes = bytes, .scratch = malloc(CF_TILE)};
+    *g = (cf_gather){.bytes = bytes, .means = means, .scratch = malloc(means->tile)};
+    cf_reader_start(&g->reader, means->io, means->reading);
     return g->scratch ? true : cf_fail(err, CF_E_MEMORY, "out of memory");
+}
+
+void cf_gather_dry(cf_gather *g, const cf_bytes *bytes, const cf_means *means)
+{
+    static double nowhere[1]; /* addresses are worked out, nothing is put there */
+    *g = (cf_gather){.bytes = bytes,
+                     .means = means,
+                     .scratch = (uint8_t *)nowhere,
+                     .staging = (uint8_t *)nowhere,
+                     .sum = nowhere,
+                     .dry = true};
 }
 
 void cf_gather_end(cf_gather *g)
 {
+    cf_reader_end(&g->reader);
     free(g->scratch);
     free(g->staging);
     free(g->sum);
@@ -388,11 +499,14 @@ static bool cast_move(task *t, uint64_t from, uint64_t to, uint64_t *filled)
 {
     const uint64_t size = (uint64_t)cf_dtype_size((cf_dtype)t->move->dtype);
     const uint64_t cast = (uint64_t)cf_dtype_size((cf_dtype)t->move->cast);
-    if (!t->g->staging && !(t->g->staging = malloc(CF_TILE)))
+    if (!t->g->staging && !(t->g->staging = malloc(t->g->means->staging)))
         return cf_fail(t->err, CF_E_MEMORY, "out of memory");
     uint8_t *const result = t->result;
     t->buffer = t->g->staging;
-    const uint64_t last = to / cast, step = CF_TILE / size;
+    const uint64_t last = to / cast, all = last - from / cast, tile = t->g->means->tile;
+    /* what is tall is cast at one go, anything else while it is in cache */
+    const uint64_t step =
+        (to - from > tile && all * size <= t->g->means->staging ? all : tile / size);
     for (uint64_t first = from / cast, at = first; at < last; at += step) {
         const uint64_t end = at + step < last ? at + step : last;
         uint64_t bytes;
@@ -443,14 +557,14 @@ bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from,
 static bool add_up(cf_gather *g, const cf_b_chunk *c, uint64_t from, uint64_t to, uint8_t *buffer,
                    cf_err *err)
 {
-    enum { STEP = CF_TILE / sizeof(double) };
+    const uint64_t step = g->means->tile / sizeof(double);
     const uint64_t size = (uint64_t)cf_dtype_size((cf_dtype)c->dtype), last = to / size;
-    if (!g->sum && !(g->sum = malloc(2 * CF_TILE)))
+    if (!g->sum && !(g->sum = malloc(g->means->sum)))
         return cf_fail(err, CF_E_MEMORY, "out of memory");
-    double *sum = g->sum, *next = g->sum + STEP;
-    for (uint64_t at = from / size; at < last; at += STEP) {
-        const uint64_t end = at + STEP < last ? at + STEP : last, n = end - at;
-        memset(sum, 0, n * sizeof *sum);
+    double *sum = g->sum, *next = g->sum + step;
+    for (uint64_t at = from / size; at < last; at += step) {
+        const uint64_t end = at + step < last ? at + step : last, n = end - at;
+        if (!g->dry) memset(sum, 0, n * sizeof *sum);
         for (uint64_t i = c->move; i < c->move + c->moves; i++) {
             const cf_b_term *t = &g->bytes->block->terms[i];
             uint32_t crc;
@@ -458,8 +572,9 @@ static bool add_up(cf_gather *g, const cf_b_chunk *c, uint64_t from, uint64_t to
             if (!cf_gather_fill(g, t->move, t->moves, at * sizeof *sum, end * sizeof *sum,
                                 (uint8_t *)next, &crc, &known, err))
                 return false;
-            for (uint64_t k = 0; k < n; k++) sum[k] += t->weight * next[k];
+            for (uint64_t k = 0; !g->dry && k < n; k++) sum[k] += t->weight * next[k];
         }
+        if (g->dry) continue;
         cf_cast(CF_F64, sum, (cf_dtype)c->dtype, buffer + (at * size - from), n);
     }
     return true;

@@ -2,12 +2,8 @@
 #ifndef CF_GATHER_H
 #define CF_GATHER_H
 
-#include <stdatomic.h>
-
-#include "block.h"
+#include "means.h"
 #include "span.h"
-
-enum { CF_TILE = 256 << 10 }; /* bytes of a buffer: it and its source stay in a core's L2 cache */
 
 /* A stretch of a record that was read, and its CRC-32: to be put together at the end. */
 typedef struct cf_stretch {
@@ -32,20 +28,29 @@ bool cf_stretches_whole(const cf_stretches *list, uint64_t number, uint64_t size
 typedef struct cf_bytes {
     const cf_block *block;
     cf_span *records; /* by number: the payload alone */
+    cf_input *inputs; /* by number of the source; NULL: all records are read as spans */
 } cf_bytes;
 
 /* What a thread owns. */
 typedef struct cf_gather {
     const cf_bytes *bytes;
-    uint8_t *scratch; /* CF_TILE bytes */
-    double *sum; /* CF_TILE bytes each: what was added up, and the next term; NULL until needed */
-    uint8_t *staging;     /* CF_TILE bytes of elements to be cast; NULL until needed */
+    const cf_means *means;
+    cf_reader reader;
+    uint8_t *scratch;     /* a tile */
+    double *sum;          /* what was added up, and the next term, a tile each; NULL until needed */
+    uint8_t *staging;     /* elements to be cast; NULL until needed */
     cf_stretches checked; /* of records */
     uint64_t read, requests;
+    bool dry; /* nothing is read or changed, only counted: `bytes` needs its block alone */
 } cf_gather;
 
-bool cf_gather_start(cf_gather *g, const cf_bytes *bytes, cf_err *err);
+bool cf_gather_start(cf_gather *g, const cf_bytes *bytes, const cf_means *means, cf_err *err);
+/* A dry one has no memory to give back. */
+void cf_gather_dry(cf_gather *g, const cf_bytes *bytes, const cf_means *means);
 void cf_gather_end(cf_gather *g);
+
+/* n bytes at `at` of a record, the way it is asked for. Errors name the file. */
+bool cf_gather_read(cf_gather *g, uint64_t record, uint64_t at, void *to, uint64_t n, cf_err *err);
 
 /* Bytes from..to-1 of the chunk that the moves first..first+count-1 fill, into buffer; both are
  * multiples of an element. *crc is set and *known if the CRC-32 of the result came for free. */

@@ -1,50 +1,103 @@
-/* What a block will take, from its moves alone: the same arithmetic as gather.c without the bytes.
- */
+/* What a block will take: a dry run of its windows, which goes the way of the executor and only
+ * counts. Of very many windows every k-th is gone through, and stands for those between. */
+#include <stdio.h>
+#include <unistd.h>
+
 #include "execute.h"
 #include "gather.h"
-#include "view.h"
+#include "windows.h"
 
-enum {
-    PROCESS = 6 << 20, /* code, libraries, stacks */
-    RECORD = sizeof(cf_span) + 1,
-    STRETCHES = 2 * sizeof(cf_stretch) /* a chunk's and a record's */
-};
+enum { MOST_WINDOWS = 1024 }; /* gone through: 8 GiB of output */
 
-static uint64_t bytes_of(const cf_block *b, const cf_b_move *m)
+static void dry_window(cf_gather *g, const cf_window *w)
 {
-    uint64_t n = m->run;
-    for (int d = 0; d < m->ndim; d++) n *= (uint64_t)b->numbers[m->dims + 3u * (uint64_t)d];
-    return n;
+    const cf_block *b = g->bytes->block;
+    uint64_t chunk = w->chunk, reach = w->chunk;
+    cf_err none;
+    for (uint64_t at = w->begin; at < w->end;) {
+        const uint64_t end = cf_tile_end(b, w, g->means, at, &reach);
+        while (at < end) {
+            while (b->chunks[chunk].end <= at) chunk++;
+            const cf_b_chunk *c = &b->chunks[chunk];
+            const uint64_t to = c->end < end ? c->end : end;
+            uint32_t crc;
+            bool known;
+            if (c->moves)
+                cf_gather_chunk(g, c, at - c->begin, to - c->begin, g->scratch, &crc, &known,
+                                &none);
+            at = to;
+        }
+    }
 }
 
-/* Bytes and requests of one move: tiles of a stretch that is read in order; more where the source
- * is read out of order, which only the executor counts exactly. */
-static void add_move(const cf_block *b, const cf_b_move *m, cf_price *p)
+static void dry_compare(cf_gather *g, const cf_b_compare *c)
 {
-    const uint64_t n = bytes_of(b, m);
-    p->read += n;
-    p->requests += (n + CF_TILE - 1) / CF_TILE;
+    const uint64_t moves[] = {c->left, c->right}, half = g->means->tile / 2;
+    uint64_t begin, size;
+    for (uint64_t i = 0; cf_compare_part(c, i, &begin, &size); i++)
+        for (uint64_t at = begin, to; at < begin + size; at = to) {
+            to = at + half < begin + size ? at + half : begin + size;
+            uint32_t crc;
+            bool known;
+            cf_err none;
+            for (int k = 0; k < 2; k++)
+                cf_gather_fill(g, moves[k], 1, at, to, g->scratch, &crc, &known, &none);
+        }
 }
 
-void cf_block_price(const cf_block *b, int threads, cf_price *p)
+/* Windows of a file, `every` apart. */
+static void dry_file(cf_gather *g, uint64_t file, uint64_t every)
+{
+    const cf_block *b = g->bytes->block;
+    const cf_b_file *f = &b->files[file];
+    const uint64_t read = g->read, requests = g->requests, skip = (every - 1) * CF_WINDOW;
+    uint64_t chunk = f->chunk, seen = 0;
+    for (uint64_t at = 0; at < f->size;) {
+        const cf_window w = cf_window_at(b, file, at, &chunk);
+        dry_window(g, &w);
+        seen += w.end - w.begin;
+        if (f->size - w.end <= skip) break;
+        at = w.end + skip;
+    }
+    if (every == 1 || !seen) return;
+    const double scale = (double)f->size / (double)seen;
+    g->read = read + (uint64_t)((double)(g->read - read) * scale);
+    g->requests = requests + (uint64_t)((double)(g->requests - requests) * scale);
+}
+
+/* Bytes that this process holds now. */
+static uint64_t resident(void)
+{
+    FILE *f = fopen("/proc/self/statm", "re");
+    unsigned long pages = 0;
+    if (f) {
+        if (fscanf(f, "%*s %lu", &pages) != 1) pages = 0;
+        fclose(f);
+    }
+    return (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+void cf_block_price(const cf_block *b, const cf_means *means, cf_price *p)
 {
     *p = (cf_price){0};
-    for (uint64_t i = 0; i < b->n_chunks; i++) {
-        uint64_t first, end;
-        for (uint64_t t = 0; cf_chunk_moves(b, &b->chunks[i], t, &first, &end); t++)
-            for (uint64_t k = first; k < end; k++) add_move(b, &b->moves[k], p);
+    const cf_bytes bytes = {.block = b};
+    cf_gather g;
+    cf_gather_dry(&g, &bytes, means);
+    uint64_t windows = 0;
+    for (uint64_t i = 0; i < b->n_files; i++) {
+        p->written += b->files[i].size;
+        windows += b->files[i].size / CF_WINDOW + 1;
     }
-    for (uint64_t i = 0; i < b->n_compares; i++) {
-        add_move(b, &b->moves[b->compares[i].left], p);
-        add_move(b, &b->moves[b->compares[i].right], p);
-    }
+    for (uint64_t i = 0; i < b->n_files; i++) dry_file(&g, i, windows / MOST_WINDOWS + 1);
+    for (uint64_t i = 0; i < b->n_compares; i++) dry_compare(&g, &b->compares[i]);
+    p->read = g.read;
+    p->requests = g.requests;
     for (uint64_t i = 0; i < b->n_checks; i++) {
-        p->read += b->records[b->checks[i]].size;
-        p->requests++;
+        const uint64_t size = b->records[b->checks[i]].size;
+        p->read += size;
+        p->requests += (size + means->tile - 1) / means->tile;
     }
     for (uint64_t i = 0; i < b->n_records; i++)
         if (b->records[i].place == CF_IN_MEMBER) p->scratch += b->records[i].size;
-    for (uint64_t i = 0; i < b->n_files; i++) p->written += b->files[i].size;
-    p->memory = PROCESS + 2ull * CF_TILE * (uint64_t)threads + b->head->size +
-                b->n_records * RECORD + b->n_chunks * STRETCHES;
+    p->memory = resident() + means->memory;
 }

@@ -33,6 +33,7 @@ static bool open_sources(cf_records *r, cf_err *err)
             cf_fail(err, CF_E_IO, "the file changed since it was planned");
             return cf_err_in_file(err, path);
         }
+        cf_input_open(&r->bytes.inputs[i], r->x->means->io, r->fds[i], s->size);
     }
     return true;
 }
@@ -131,14 +132,15 @@ static bool normalise(cf_records *r, const cf_span *storage, const cf_view *v, c
         .moves = &move, .n_moves = 1, .records = &record, .n_records = 1, .numbers = dims};
     cf_span in = *storage;
     const cf_bytes where = {.block = &one, .records = &in};
+    const uint64_t tile = r->x->means->tile;
     cf_gather g;
-    uint8_t *buffer = malloc(CF_TILE);
+    uint8_t *buffer = malloc(tile);
     bool ok = buffer ? true : cf_fail(err, CF_E_MEMORY, "out of memory");
-    ok = ok && cf_gather_start(&g, &where, err);
+    ok = ok && cf_gather_start(&g, &where, r->x->means, err);
     if (ok) {
         ok = reserve(r, bytes, span, err);
-        for (uint64_t at = 0; ok && at < bytes; at += CF_TILE) {
-            const uint64_t end = at + CF_TILE < bytes ? at + CF_TILE : bytes;
+        for (uint64_t at = 0; ok && at < bytes; at += tile) {
+            const uint64_t end = at + tile < bytes ? at + tile : bytes;
             uint32_t crc;
             bool known;
             ok = cf_gather_fill(&g, 0, 1, at, end, buffer, &crc, &known, err) &&
@@ -269,11 +271,16 @@ bool cf_records_open(cf_records *r, const cf_execution *x, cf_sink *sink, cf_err
     r->crc = CF_NEWS(&r->arena, uint32_t, x->block->n_records + 1);
     r->has_crc = CF_NEWS(&r->arena, bool, x->block->n_records + 1);
     r->fds = new_fds(&r->arena, x->block->n_sources);
+    r->bytes.inputs = CF_NEWS(&r->arena, cf_input, x->block->n_sources + 1);
+    for (uint64_t i = 0; r->bytes.inputs && i < x->block->n_sources; i++)
+        r->bytes.inputs[i] = (cf_input){.fd = -1, .direct = -1};
     return cf_arena_ok(&r->arena, err) && open_sources(r, err) && locate(r, err);
 }
 
 void cf_records_close(cf_records *r)
 {
+    for (uint64_t i = 0; r->bytes.inputs && i < r->block->n_sources; i++)
+        cf_input_close(&r->bytes.inputs[i]);
     for (uint64_t i = 0; r->fds && i < r->block->n_sources; i++)
         if (r->fds[i] >= 0) close(r->fds[i]);
     if (r->scratch >= 0) close(r->scratch);

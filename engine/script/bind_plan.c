@@ -49,30 +49,15 @@ static const cf_entry *table_entries(lua_State *L, int index, size_t *count)
 /* "5GB", "512 MiB", or a number of bytes. */
 static uint64_t check_size(lua_State *L, int index)
 {
-    static const struct {
-        const char *name;
-        int64_t factor;
-    } units[] = {{"", 1},
-                 {"B", 1},
-                 {"kB", 1000},
-                 {"KB", 1000},
-                 {"MB", 1000000},
-                 {"GB", 1000000000},
-                 {"TB", 1000000000000},
-                 {"KiB", 1 << 10},
-                 {"MiB", 1 << 20},
-                 {"GiB", 1 << 30},
-                 {"TiB", (int64_t)1 << 40}};
+    if (lua_type(L, index) == LUA_TNUMBER) {
+        const lua_Integer n = luaL_checkinteger(L, index);
+        if (n > 0) return (uint64_t)n;
+    }
     const char *text = luaL_checkstring(L, index);
-    char *end;
-    const double number = strtod(text, &end);
-    while (*end == ' ') end++;
-    for (size_t i = 0; end != text && i < sizeof units / sizeof *units; i++)
-        if (strcmp(end, units[i].name) == 0 && number >= 1 &&
-            number * (double)units[i].factor < 9e18)
-            return (uint64_t)(number * (double)units[i].factor);
-    cf_raise_code(L, CF_E_USAGE, "'%s' is no size, as 5GB or 512MiB", text);
-    return 0;
+    uint64_t bytes = 0;
+    if (!cf_size_parse(text, &bytes))
+        cf_raise_code(L, CF_E_USAGE, "'%s' is no size, as 5GB or 512MiB", text);
+    return bytes;
 }
 
 /* The pairs of safetensors' metadata, by name; pushes what holds them. */

@@ -69,13 +69,16 @@ static void patch(uint8_t *bytes, size_t size, const uint8_t *how)
 static void carry_out(const cf_block *block, const char *const *root)
 {
     cf_price price;
-    cf_block_price(block, 1, &price);
+    cf_means means;
+    cf_err err;
+    if (!cf_means_fit(&means, block, 1, CF_IO_MMAP, CF_MAX_MEM, &err)) return;
+    cf_block_price(block, &means, &price);
     if (price.written > MOST || price.read > MOST || price.scratch > MOST) return;
     cf_sink sink;
     cf_outcome outcome;
-    cf_err err;
     if (!cf_sink_begin(&sink, out, true, &err)) return;
-    const cf_execution x = {.block = block, .roots = root, .n_roots = 1, .threads = 1};
+    const cf_execution x = {
+        .block = block, .roots = root, .n_roots = 1, .threads = 1, .means = &means};
     if (cf_execute(&x, &sink, &outcome, &err)) cf_manifest_write(&x, &outcome, &sink, &err);
     cf_outcome_free(&outcome);
     cf_sink_discard(&sink);

@@ -172,10 +172,55 @@ START_TEST(paths_are_of_a_kind)
 }
 END_TEST
 
+START_TEST(sizes_of_people)
+{
+    static const struct {
+        const char *text;
+        uint64_t bytes; /* 0: refused */
+    } cases[] = {{"1", 1},
+                 {"512", 512},
+                 {"7B", 7},
+                 {"1kB", 1000},
+                 {"5GB", 5000000000},
+                 {"64MiB", 64 << 20},
+                 {"64 MiB", 64 << 20},
+                 {"1.5KiB", 1536},
+                 {"0.5GiB", 512 << 20},
+                 {"2tib", (uint64_t)2 << 40},
+                 {"2.5mb", 2500000},
+                 {"9007199254740993", 9007199254740993}, /* no double */
+                 {"8388607TiB", (uint64_t)8388607 << 40},
+                 {"8388608TiB", 0}, /* 2^63 */
+                 {"", 0},
+                 {"0", 0},
+                 {"0.4B", 0},
+                 {"-5MB", 0},
+                 {"+5MB", 0},
+                 {" 5MB", 0},
+                 {"5MB ", 0},
+                 {"5M", 0}, /* of 1000 or of 1024? */
+                 {"5 apples", 0},
+                 {"1e3", 0},
+                 {"0x10", 0},
+                 {"inf", 0},
+                 {"nan", 0},
+                 {"5.", 0},
+                 {".5MB", 0},
+                 {"99999999999999999999", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint64_t bytes = 0;
+        ck_assert_msg(cf_size_parse(cases[i].text, &bytes) == (cases[i].bytes > 0), "%s",
+                      cases[i].text);
+        if (cases[i].bytes) ck_assert_uint_eq(bytes, cases[i].bytes);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *s = suite_create("base");
     TCase *c = tcase_create("all");
+    tcase_add_test(c, sizes_of_people);
     tcase_add_test(c, arena_keeps_what_it_gave);
     tcase_add_test(c, arena_limit_is_sticky);
     tcase_add_test(c, map_finds_what_it_holds);

@@ -42,6 +42,16 @@ static void begin(fixture *f)
     ck_assert(cf_mover_init(&f->mover, &f->source, &f->b, &f->err));
 }
 
+/* A file without a name. */
+static int temporary(void)
+{
+    char path[] = "/tmp/ckptflow-gather-XXXXXX";
+    const int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    unlink(path);
+    return fd;
+}
+
 /* A storage in memory of bytes that differ from their neighbours. */
 static cf_storage *new_storage(fixture *f, int64_t size)
 {
@@ -144,13 +154,35 @@ static void one_tensor(int ndim, const int64_t *shape, cf_dtype dtype)
     ck_assert(cf_blocker_finish(&f.b, &out, &f.err));
     ck_assert_msg(cf_block_open(&block, out.at, out.size, 1, &f.err), "%s", f.err.message);
 
+    /* the same bytes in memory, or in a file that is read in any of the ways */
     cf_bytes spans = {.block = &block, .records = CF_NEWS(&f.arena, cf_span, block.n_records)};
-    for (uint64_t i = 0; i < block.n_records; i++)
-        spans.records[i] =
-            cf_span_of_bytes(block.bytes + block.records[i].bytes.at, block.records[i].size);
-    cf_gather g;
-    ck_assert(cf_gather_start(&g, &spans, &f.err));
-    const uint64_t tile = (uint64_t)(1 + below(4) * below(300)) * 16;
+    const cf_io io = (cf_io)below(4);
+    cf_input input;
+    const int fd = io == CF_IO_AUTO ? -1 : temporary();
+    cf_b_record *records = cf_memdup(&f.arena, block.records, block.n_records * sizeof *records);
+    uint64_t end = 0;
+    for (uint64_t i = 0; i < block.n_records; i++) {
+        const void *at = block.bytes + records[i].bytes.at;
+        spans.records[i] = cf_span_of_bytes(at, records[i].size);
+        if (fd < 0) continue;
+        ck_assert_int_eq(pwrite(fd, at, records[i].size, (off_t)end), (ssize_t)records[i].size);
+        spans.records[i] = (cf_span){.fd = fd, .start = end, .size = records[i].size};
+        records[i].place = CF_IN_FILE;
+        end += records[i].size;
+    }
+    block.records = records;
+    cf_input_open(&input, io, fd, end);
+    if (fd >= 0) spans.inputs = &input;
+
+    cf_means means;
+    ck_assert(cf_means_fit(&means, &block, 1, io, CF_MAX_MEM, &f.err));
+    if (below(3) == 0) ck_assert(cf_means_fit(&means, &block, 1, io, 1 << 20, &f.err));
+    cf_gather g, dry;
+    ck_assert(cf_gather_start(&g, &spans, &means, &f.err));
+    const cf_bytes nothing = {.block = &block};
+    cf_gather_dry(&dry, &nothing, &means);
+    uint64_t tile = (uint64_t)(1 + below(4) * below(300)) * 16;
+    if (below(3) == 0) tile = cf_chunk_tile(&block, block.chunks, &means);
     for (uint64_t at = 0; at < bytes; at += tile) {
         const uint64_t to = at + tile < bytes ? at + tile : bytes;
         uint32_t crc;
@@ -158,7 +190,10 @@ static void one_tensor(int ndim, const int64_t *shape, cf_dtype dtype)
         ck_assert_msg(cf_gather_fill(&g, 0, block.n_moves, at, to, got + at, &crc, &known, &f.err),
                       "%s", f.err.message);
         if (known) ck_assert_uint_eq(crc, libdeflate_crc32(0, got + at, to - at));
+        ck_assert(cf_gather_fill(&dry, 0, block.n_moves, at, to, dry.scratch, &crc, &known, NULL));
     }
+    ck_assert_uint_eq(dry.read, g.read); /* what a plan says, and what a run does */
+    ck_assert_uint_eq(dry.requests, g.requests);
     ck_assert_mem_eq(got, whole, bytes);
     cf_stretches_sort(&g.checked);
     for (uint64_t i = 0; i < block.n_records; i++) {
@@ -173,6 +208,8 @@ static void one_tensor(int ndim, const int64_t *shape, cf_dtype dtype)
             ck_assert(cf_stretches_whole(&g.checked, r, block.records[r].size, &crc));
         }
     cf_gather_end(&g);
+    cf_input_close(&input);
+    if (fd >= 0) close(fd);
     free(whole);
     free(got);
     cf_text_free(&out);
