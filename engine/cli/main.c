@@ -9,27 +9,32 @@
 
 typedef struct verb {
     const char *name, *usage, *about;
-    cf_verb *go; /* NULL: of the contract, not in this version */
+    cf_verb *go;          /* NULL: of the contract, not in this version */
+    const cf_option *own; /* ends with one without a name; NULL: none */
 } verb;
 
 static const verb VERBS[] = {
-    {"run", "RECIPE CKPT... [-o OUT]", "do what the recipe says", cf_verb_run},
-    {"plan", "RECIPE CKPT... [-o FILE]", "the same, priced; nothing is written", cf_verb_plan},
+    {"run", "RECIPE CKPT... [-o OUT]", "do what the recipe says", cf_verb_run, NULL},
+    {"plan", "RECIPE CKPT... [-o FILE]", "the same, priced; nothing is written", cf_verb_plan,
+     NULL},
     {"inspect", "CKPT [PATTERN...]", "what is in it: format and why, ranks, tree, sizes",
-     cf_verb_inspect},
+     cf_verb_inspect, NULL},
+    {"reads", "CKPT [--policy P]...", "which rank must read which file, before and after a policy",
+     cf_verb_reads, cf_reads_options},
+    {"place", "--policy NAME|FILE",
+     "a policy as a filter: items and holders in, keepers out (JSON)", cf_verb_place,
+     cf_place_options},
     {"plugins", "[--print NAME]", "formats, policies, recipes and where they come from",
-     cf_verb_plugins},
-    {"version", "", "the version", cf_verb_version},
-    {"verify", NULL, NULL, NULL},
-    {"diff", NULL, NULL, NULL},
-    {"reads", NULL, NULL, NULL},
-    {"place", NULL, NULL, NULL},
-    {"report", NULL, NULL, NULL},
-    {"new", NULL, NULL, NULL},
-    {"test", NULL, NULL, NULL},
-    {"doctor", NULL, NULL, NULL},
-    {"demo", NULL, NULL, NULL},
-    {"completion", NULL, NULL, NULL},
+     cf_verb_plugins, NULL},
+    {"version", "", "the version", cf_verb_version, NULL},
+    {.name = "verify"},
+    {.name = "diff"},
+    {.name = "report"},
+    {.name = "new"},
+    {.name = "test"},
+    {.name = "doctor"},
+    {.name = "demo"},
+    {.name = "completion"},
 };
 
 enum { N_VERBS = sizeof VERBS / sizeof *VERBS };
@@ -125,6 +130,7 @@ static bool go(int argc, char **argv, cf_err *err)
     bool ok = true;
     if (v->go == cf_verb_run || v->go == cf_verb_plan)
         ok = ask_recipe(argc, argv, &arena, &own, &n_own, &about, err);
+    for (; v->own && v->own[n_own].name; n_own++) own = (cf_option *)v->own;
     ok = ok && cf_options_parse(&o, argc, argv, own, n_own, err);
     if (ok && o.help)
         ok = help(v, own, n_own, about, err);

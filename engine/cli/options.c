@@ -55,7 +55,9 @@ static const host_option OPTIONS[] = {
     {"verify", 0, FLAG, AT(verify), NULL, "read back from the disk what was written"},
     {"inert", 0, FLAG, AT(inert), NULL, "read files that name forbidden globals, as inert data"},
     {"progress", 0, PROGRESS, AT(progress), "auto|bar|plain|json|none", "how progress is shown"},
-    {"pieces", 0, FLAG, AT(pieces), NULL, "inspect: where each tensor's pieces lie"},
+    {"mesh", 0, TEXT, AT(mesh), "M", "how ranks lie, outermost first: replicate=2,shard=4"},
+    {"pieces", 0, FLAG, AT(pieces), NULL,
+     "inspect: where each tensor's pieces lie; reads: each item"},
     {"print", 0, TEXT, AT(print), "NAME", "plugins: the text of one"},
     {"quiet", 'q', FLAG, AT(quiet), NULL, "no notes"},
     {"verbose", 'v', FLAG, AT(verbose), NULL, "more notes"},
@@ -63,7 +65,6 @@ static const host_option OPTIONS[] = {
     /* in the contract of CLI.md, not in this version */
     {"only-rank", 0, LATER, 0, "N", NULL},
     {"rank", 0, LATER, 0, "R/N", NULL},
-    {"mesh", 0, LATER, 0, "M", NULL},
     {"salvage", 0, LATER_FLAG, 0, NULL, NULL},
     {"color", 0, LATER, 0, "WHEN", NULL},
     {"no-confine", 0, LATER_FLAG, 0, NULL, NULL},
@@ -300,6 +301,13 @@ bool cf_options_parse(cf_options *o, int argc, char **argv, const cf_option *rec
     o->inputs = p.inputs;
     o->given = p.given;
     return true;
+}
+
+const char *cf_given_value(const cf_options *o, const char *name, size_t number)
+{
+    for (size_t i = 0; i < o->n_given; i++)
+        if (strcmp(o->given[i].name, name) == 0 && number-- == 0) return o->given[i].value;
+    return NULL;
 }
 
 void cf_options_free(cf_options *o)

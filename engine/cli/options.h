@@ -31,7 +31,7 @@ typedef struct cf_options {
     uint64_t max_mem; /* bytes, of buffers */
     cf_io io;
     bool overwrite, json, fsync, verify, inert, quiet, verbose, help, pieces;
-    const char *format, *print;
+    const char *format, *print, *mesh;
     cf_words plugins, include, exclude, rename, keep_dtype;
     cf_dtype dtype; /* CF_NO_DTYPE: as they are */
     cf_replicas replicas;
@@ -47,6 +47,9 @@ typedef struct cf_options {
 bool cf_options_parse(cf_options *o, int argc, char **argv, const cf_option *recipe_options,
                       size_t n_recipe, cf_err *err);
 void cf_options_free(cf_options *o);
+
+/* What the option `name` of a recipe or verb was given the number-th time; NULL: not so often. */
+const char *cf_given_value(const cf_options *o, const char *name, size_t number);
 
 /* The recipe's name among the arguments of run and plan, without parsing the rest; NULL. */
 const char *cf_options_recipe(int argc, char **argv);

@@ -7,7 +7,11 @@
 
 typedef bool cf_verb(const cf_options *o, cf_err *err);
 
-cf_verb cf_verb_run, cf_verb_plan, cf_verb_inspect, cf_verb_plugins, cf_verb_version;
+cf_verb cf_verb_run, cf_verb_plan, cf_verb_inspect, cf_verb_plugins, cf_verb_version, cf_verb_reads,
+    cf_verb_place;
+
+/* Options that a verb has for itself; a list ends with one without a name. */
+extern const cf_option cf_reads_options[], cf_place_options[];
 
 /* ---- planning.c: jobs of the child ---- */
 
@@ -22,10 +26,13 @@ bool cf_job_options(const void *ask, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_options_decode(const cf_reply *reply, cf_arena *arena, cf_option **options, size_t *count,
                        const char **about, cf_err *err);
 
-/* A block. What inspect and plugins print: notes, a NUL, the result. ctx: cf_options. */
+/* A block. What inspect, plugins, reads and place print: notes, a NUL, the result. ctx: cf_options.
+ */
 bool cf_job_plan(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_inspect(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_plugins(const void *options, cf_text *out, cf_text *notes, cf_err *err);
+bool cf_job_reads(const void *options, cf_text *out, cf_text *notes, cf_err *err);
+bool cf_job_place(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 
 /* Runs such a job and prints: notes on stderr, the result on stdout. */
 bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err);

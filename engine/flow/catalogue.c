@@ -187,6 +187,10 @@ static bool add_note(cf_catalogue *cat, const char *text, cf_err *err)
 static bool add_op(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_err *err)
 {
     if (op->kind == CF_OP_NOTE) return add_note(cat, op->key, err);
+    if (op->kind == CF_OP_WRITERS) {
+        cat->writers = cf_max(cat->writers, op->size);
+        return true;
+    }
     if (op->kind == CF_OP_SAME || op->kind == CF_OP_WORLD) {
         cf_said *said = CF_PUSH(&cat->arena, cat->said, cat->n_said, cat->cap_said);
         if (!said) return cf_arena_ok(&cat->arena, err);
@@ -212,7 +216,7 @@ static bool add_op(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_err *er
     switch (op->kind) {
     case CF_OP_PIECE: row->alias = NULL; return add_piece(cat, file, op, row, err);
     case CF_OP_VALUE: row->alias = NULL; return add_value(cat, file, op, row, err);
-    case CF_OP_DECLARE: return claim(cat, row, op, err);
+    case CF_OP_DECLARE: return op->dtype == CF_NO_DTYPE || claim(cat, row, op, err);
     default:
         row->role = cf_strndup(&cat->arena, op->text, strlen(op->text));
         row->name = cf_strndup(&cat->arena, op->more, strlen(op->more));
@@ -326,7 +330,7 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
             return cf_arena_ok(&cat->arena, err);
     if (!cat->world) {
         int32_t *ranks;
-        cat->world = (int64_t)cf_catalogue_ranks(cat, &ranks);
+        cat->world = cf_max((int64_t)cf_catalogue_ranks(cat, &ranks), cat->writers);
     }
     note_misnamed(cat);
     return (cf_save_values(cat, err) || taken(cat, NULL, err)) && cf_arena_ok(&cat->arena, err);

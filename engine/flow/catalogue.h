@@ -68,6 +68,7 @@ typedef struct cf_catalogue {
     bool *was_read;  /* by file of the listing: a part was merged from it */
     bool said_world; /* a file said how many ranks wrote it: */
     int64_t world;   /* ranks that wrote it: what files said, else ranks seen */
+    int64_t writers; /* so many wrote it together, each piece once; 0: each what it has */
     cf_values values;
     cf_text misnamed; /* files named for another rank than they hold */
     size_t n_misnamed;
@@ -99,6 +100,7 @@ bool cf_part_range(cf_part *part, const char *key, size_t length, int ndim, cons
                    int64_t start, const cf_view *view, const int64_t *at, const int64_t *size,
                    cf_err *err);
 bool cf_part_value(cf_part *part, const char *key, size_t length, const cf_node *node, cf_err *err);
+/* CF_NO_DTYPE: a value; only its place in the order is told. */
 bool cf_part_declare(cf_part *part, const char *key, size_t length, cf_dtype dtype, int ndim,
                      const int64_t *shape, cf_err *err);
 bool cf_part_name(cf_part *part, const char *key, size_t length, const char *role, const char *name,
@@ -114,6 +116,7 @@ void cf_part_rank(cf_part *part, int32_t rank);
 bool cf_part_world(cf_part *part, int64_t size, int32_t rank, cf_err *err);
 /* A line for people; the same one of many files is kept once. */
 bool cf_part_note(cf_part *part, const char *text, size_t length, cf_err *err);
+bool cf_part_writers(cf_part *part, int64_t count, cf_err *err);
 
 /* Adds a part and frees it. E_META_CONFLICT, E_DTYPE: other dtype or shape than before. */
 bool cf_catalogue_merge(cf_catalogue *cat, cf_part *part, cf_err *err);

@@ -201,3 +201,11 @@ bool cf_part_note(cf_part *part, const char *text, size_t length, cf_err *err)
 {
     return add(part, CF_OP_NOTE, text, length, err) != NULL;
 }
+
+bool cf_part_writers(cf_part *part, int64_t count, cf_err *err)
+{
+    cf_op *op = add(part, CF_OP_WRITERS, "", 0, err);
+    if (!op) return false;
+    op->size = count;
+    return true;
+}

@@ -12,7 +12,8 @@ typedef enum cf_op_kind {
     CF_OP_ALIAS,
     CF_OP_SAME,
     CF_OP_WORLD,
-    CF_OP_NOTE
+    CF_OP_NOTE,
+    CF_OP_WRITERS
 } cf_op_kind;
 
 typedef struct cf_op {
@@ -28,7 +29,7 @@ typedef struct cf_op {
     const cf_node *node;
     uint64_t hash;
     const char *text, *more; /* role and name; other key; what is said */
-    int64_t size;            /* of the world */
+    int64_t size;            /* of the world; how many writers */
     int32_t rank;
 } cf_op;
 

@@ -123,12 +123,23 @@ int cf_require(lua_State *L);
 /* Is the table at the top a recipe, a policy or a format? */
 cf_script_kind cf_load_kind(lua_State *L);
 
+/* ---- policy.c */
+/* A policy by name or file, loaded, as an opaque handle. */
+void cf_push_policy(lua_State *L, const char *name);
+bool cf_is_policy(lua_State *L, int index);
+/* Asks the policy at an index; load as in cf_policy_place. Raises what the policy does. */
+void cf_policy_walk(lua_State *L, int index, cf_held *items, size_t count, int32_t ranks,
+                    double *load);
+
 /* ---- scripts.c */
 /* The text of a script: embedded, or its file's (into host's scratch). */
 bool cf_script_text(const cf_script *script, cf_text *scratch, const char **text, size_t *size,
                     cf_err *err);
 /* A script that lies at a path; everything in arena. */
 cf_script *cf_script_at(cf_arena *arena, cf_script_kind kind, const char *path);
+/* What the user named: a script by its name, with or without .lua, else a file. NULL: E_USAGE. */
+const cf_script *cf_script_named(const cf_scripts *scripts, cf_arena *arena, cf_script_kind kind,
+                                 const char *name, cf_err *err);
 /* E_USAGE: "no recipe is called x", with the names there are. */
 bool cf_script_unknown(const cf_scripts *scripts, cf_script_kind kind, const char *name,
                        cf_err *err);

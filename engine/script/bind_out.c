@@ -130,9 +130,10 @@ static int out_declare(lua_State *L)
     cf_part *part = check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
-    const cf_dtype dtype = cf_check_dtype(L, 3);
+    const bool value = lua_isnoneornil(L, 3) && lua_isnoneornil(L, 4);
+    const cf_dtype dtype = value ? CF_NO_DTYPE : cf_check_dtype(L, 3);
     int64_t shape[CF_MOST_DIMS];
-    const int ndim = cf_check_shape(L, 4, shape);
+    const int ndim = value ? 0 : cf_check_shape(L, 4, shape);
     cf_err err;
     return done(L, cf_part_declare(part, key, length, dtype, ndim, shape, &err), &err);
 }
@@ -216,12 +217,30 @@ static int out_note(lua_State *L)
     return done(L, cf_part_note(part, text, length, &err), &err);
 }
 
+static int out_writers(lua_State *L)
+{
+    cf_part *part = check_out(L);
+    const int64_t count = check_number(L, 2, "number of writers");
+    if (count < 1) return cf_raise_code(L, CF_E_NUMBER, "the number of writers is not known or 0");
+    cf_err err;
+    return done(L, cf_part_writers(part, count, &err), &err);
+}
+
 void cf_bind_out(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        {"tensor", out_tensor},   {"piece", out_piece}, {"range", out_range}, {"value", out_value},
-        {"declare", out_declare}, {"name", out_name},   {"alias", out_alias}, {"same", out_same},
-        {"world", out_world},     {"rank", out_rank},   {"note", out_note},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"tensor", out_tensor},
+                                       {"piece", out_piece},
+                                       {"range", out_range},
+                                       {"value", out_value},
+                                       {"declare", out_declare},
+                                       {"name", out_name},
+                                       {"alias", out_alias},
+                                       {"same", out_same},
+                                       {"world", out_world},
+                                       {"rank", out_rank},
+                                       {"note", out_note},
+                                       {"writers", out_writers},
+                                       {NULL, NULL}};
     static const cf_handle handle = {OUT, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

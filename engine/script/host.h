@@ -7,6 +7,7 @@
 #ifndef CF_HOST_H
 #define CF_HOST_H
 
+#include "holders.h"
 #include "plan.h"
 #include "scripts.h"
 
@@ -59,6 +60,10 @@ void cf_recipe_free(cf_recipe *recipe);
 bool cf_recipe_plan(const cf_recipe *recipe, cf_scripts *scripts, cf_catalogue *cat, cf_plan *plan,
                     const cf_given *given, size_t n_given, cf_err *err);
 
-/* A policy, loaded: for recipes' policy options it arrives in Lua as an opaque handle. */
+/* Asks a policy (a name, or a file) who keeps each item: fills their keepers, and what each of the
+ * ranks then carries, by the policy's weights (load may be NULL). E_USAGE: no such policy; L_PLAN:
+ * an answer that is no holder of the item, a weight that is none. */
+bool cf_policy_place(const cf_scripts *scripts, const char *name, cf_held *items, size_t count,
+                     int32_t ranks, double *load, cf_err *err);
 
 #endif

@@ -3,13 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "bind.h"
 
 static const char RECIPE[] = "recipe"; /* in the registry */
-static const char POLICY[] = "policy";
 
 static const char *const type_names[] = {"string", "number",     "boolean",
                                          "policy", "checkpoint", NULL};
@@ -114,39 +110,12 @@ static int learn_job(lua_State *L)
     return 0;
 }
 
-static const cf_script *find_recipe(cf_recipe *recipe, const cf_scripts *scripts, const char *name,
-                                    cf_err *err)
-{
-    const cf_script *script = NULL;
-    const size_t length = strlen(name);
-    if (!strchr(name, '/')) {
-        const bool suffix = length > 4 && strcmp(name + length - 4, ".lua") == 0;
-        const char *stem = cf_strndup(&recipe->arena, name, suffix ? length - 4 : length);
-        if (stem) script = cf_scripts_get(scripts, CF_RECIPE, stem);
-    }
-    struct stat is;
-    const bool there = !script && stat(name, &is) == 0;
-    if (there && S_ISDIR(is.st_mode)) {
-        cf_fail(err, CF_E_USAGE, "%s is a folder, not a recipe", name);
-        cf_err_set_hint(err, "ckptflow run unshard %s", name);
-        return NULL;
-    }
-    if (there) script = cf_script_at(&recipe->arena, CF_RECIPE, name);
-    if (!script && strchr(name, '/')) {
-        cf_fail(err, CF_E_USAGE, "%s: no such recipe file", name);
-        return NULL;
-    }
-    if (!script && cf_arena_ok(&recipe->arena, err))
-        cf_script_unknown(scripts, CF_RECIPE, name, err);
-    return script;
-}
-
 bool cf_recipe_load(cf_recipe *recipe, cf_scripts *scripts, const char *name, cf_err *err)
 {
     *recipe = (cf_recipe){0};
     cf_arena_init(&recipe->arena, 0);
     cf_host host = {0};
-    recipe->script = find_recipe(recipe, scripts, name, err);
+    recipe->script = cf_script_named(scripts, &recipe->arena, CF_RECIPE, name, err);
     bool ok = recipe->script && cf_host_start(&host, scripts, NULL, err);
     if (ok) {
         ok = cf_host_run(&host, learn_job, recipe, err) && cf_arena_ok(&recipe->arena, err);
@@ -171,22 +140,6 @@ typedef struct run {
     size_t n_given;
 } run;
 
-/* A policy is an opaque handle; its uservalue is the table that the script returned. */
-static void push_policy(lua_State *L, const char *name)
-{
-    cf_host *host = cf_host_of(L);
-    const cf_script *script = strchr(name, '/') ? cf_script_at(&host->arena, CF_POLICY, name)
-                                                : cf_scripts_get(host->scripts, CF_POLICY, name);
-    cf_err err;
-    if (!script) {
-        cf_script_unknown(host->scripts, CF_POLICY, name, &err);
-        cf_raise(L, &err);
-    }
-    cf_new(L, 0, 1, POLICY);
-    cf_load_table(L, script);
-    lua_setiuservalue(L, -2, 1);
-}
-
 static void push_option(lua_State *L, const cf_option *option, const char *value)
 {
     switch (option->type) {
@@ -200,7 +153,7 @@ static void push_option(lua_State *L, const cf_option *option, const char *value
             return;
         }
         break;
-    case CF_OPT_POLICY: push_policy(L, value); return;
+    case CF_OPT_POLICY: cf_push_policy(L, value); return;
     case CF_OPT_CHECKPOINT:
         cf_raise_code(L, CF_L_PLAN, "the option '%s' takes a checkpoint: not in this version",
                       option->name);
@@ -247,9 +200,7 @@ static void check_given(lua_State *L, const run *r)
 
 static int plan_job(lua_State *L)
 {
-    static const cf_handle policy = {POLICY, NULL, NULL, NULL, NULL};
     const run *r = lua_touserdata(L, 1);
-    cf_handle_register(L, &policy);
     check_given(L, r);
     load_table(L, r->recipe->script);
     lua_getfield(L, -1, "plan");

@@ -318,6 +318,33 @@ const cf_script *cf_scripts_get(const cf_scripts *scripts, cf_script_kind kind, 
     return NULL;
 }
 
+const cf_script *cf_script_named(const cf_scripts *scripts, cf_arena *arena, cf_script_kind kind,
+                                 const char *name, cf_err *err)
+{
+    const char *what = kinds[kind].name;
+    const cf_script *script = NULL;
+    const size_t length = strlen(name);
+    if (!strchr(name, '/')) {
+        const bool suffix = length > 4 && strcmp(name + length - 4, ".lua") == 0;
+        const char *stem = cf_strndup(arena, name, suffix ? length - 4 : length);
+        if (stem) script = cf_scripts_get(scripts, kind, stem);
+    }
+    struct stat is;
+    const bool there = !script && stat(name, &is) == 0;
+    if (there && S_ISDIR(is.st_mode)) {
+        cf_fail(err, CF_E_USAGE, "%s is a folder, not a %s", name, what);
+        if (kind == CF_RECIPE) cf_err_set_hint(err, "ckptflow run unshard %s", name);
+        return NULL;
+    }
+    if (there) script = cf_script_at(arena, kind, name);
+    if (!script && strchr(name, '/')) {
+        cf_fail(err, CF_E_USAGE, "%s: no such %s file", name, what);
+        return NULL;
+    }
+    if (!script && cf_arena_ok(arena, err)) cf_script_unknown(scripts, kind, name, err);
+    return script;
+}
+
 bool cf_script_unknown(const cf_scripts *scripts, cf_script_kind kind, const char *name,
                        cf_err *err)
 {

@@ -243,10 +243,12 @@ function Out:range(key, shape, start, view, at, size) end
 ---@param node any
 function Out:value(key, node) end
 
---- There is such a tensor, whoever holds it: names one that is missing altogether. Raises E_OVERFLOW.
+--- There is such a tensor, whoever holds it: names one that is missing altogether. Rows are in the
+--- order in which they are first named; without dtype and shape that is all that is said, of a
+--- value. Raises E_OVERFLOW.
 ---@param key string
----@param dtype ckptflow.Dtype
----@param shape ckptflow.Shape
+---@param dtype? ckptflow.Dtype
+---@param shape? ckptflow.Shape
 function Out:declare(key, dtype, shape) end
 
 --- Role and name of a row, where `roles` cannot tell them from the key. The last call counts.
@@ -282,6 +284,11 @@ function Out:world(size, rank) end
 --- tells, as why names are missing. The same line of many files is printed once.
 ---@param text string
 function Out:note(text) end
+
+--- So many ranks wrote it together, each piece once (torch's DCP): which of them hold the
+--- duplicates that were dropped is inferred. Raises E_NUMBER.
+---@param count integer
+function Out:writers(count) end
 
 -- Planning ----------------------------------------------------------------------------------------
 
