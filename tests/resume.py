@@ -120,7 +120,7 @@ def by_writes(arguments):
                 finished = now
             if rng.random() < 0.2:
                 told = finish(want, arguments, finished)
-                if finished:
+                if finished > 6:  # small files have nothing to read, or little
                     check(told["read"] < whole["read"], "all was read again")
                 finished = -1
                 break

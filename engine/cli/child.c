@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "confine.h"
 #include "host.h"
 #include "print.h"
 #include "signals.h"
@@ -24,6 +25,7 @@ typedef struct verdict {
     bool ok;
     cf_err err;
     char notes[2048];
+    char unconfined[128]; /* why, or what is lacking */
 } verdict;
 
 _Static_assert(sizeof(verdict) <= PAGE, "the verdict has a page");
@@ -42,12 +44,49 @@ static bool put(int fd, const void *bytes, size_t size, off_t at)
     return true;
 }
 
-static _Noreturn void be_child(int fd, cf_child_job *job, const void *ctx)
+/* What a script of that name may be: a path, or a file of the working directory. */
+static void add_script(cf_arena *arena, const char *name, const char **paths, size_t *count)
+{
+    char *file = cf_alloc(arena, strlen(name) + 5);
+    paths[(*count)++] = name;
+    if (file) paths[(*count)++] = strcat(strcpy(file, name), ".lua");
+}
+
+/* Whatever the command line names to be read, and the scripts of the search path: those may be
+ * links to elsewhere. */
+static bool confine(int fd, const cf_options *o, char *lacks, size_t size, cf_err *err)
+{
+    cf_scripts scripts;
+    if (o->no_confine) return true;
+    if (!cf_scripts_list(&scripts, err)) return false;
+    size_t most = (size_t)o->n_inputs + (size_t)o->plugins.count + 2 * o->n_given +
+                  scripts.n_folders + 2,
+           n = 0;
+    for (size_t i = 0; i < scripts.count; i++)
+        for (const cf_script *s = &scripts.items[i]; s; s = s->shadows) most++;
+    const char **paths = CF_NEWS(&scripts.arena, const char *, most);
+    if (!paths) return cf_arena_ok(&scripts.arena, err);
+    for (int i = 0; i < o->n_inputs; i++) paths[n++] = o->inputs[i];
+    for (int i = 0; i < o->plugins.count; i++) paths[n++] = o->plugins.list[i];
+    for (size_t i = 0; i < o->n_given; i++)
+        add_script(&scripts.arena, o->given[i].value, paths, &n);
+    for (size_t i = 0; i < scripts.n_folders; i++) paths[n++] = scripts.folders[i];
+    for (size_t i = 0; i < scripts.count; i++)
+        for (const cf_script *s = &scripts.items[i]; s; s = s->shadows)
+            if (s->path) paths[n++] = s->path;
+    if (o->recipe) add_script(&scripts.arena, o->recipe, paths, &n);
+    cf_confine(fd, paths, n, lacks, size);
+    cf_scripts_free(&scripts);
+    return true;
+}
+
+static _Noreturn void be_child(int fd, cf_child_job *job, const void *ctx, const cf_options *o)
 {
     cf_text out = {0}, notes = {0};
     verdict v;
     memset(&v, 0, sizeof v);
-    v.ok = job(ctx, &out, &notes, &v.err);
+    v.ok =
+        confine(fd, o, v.unconfined, sizeof v.unconfined, &v.err) && job(ctx, &out, &notes, &v.err);
     if (notes.at) snprintf(v.notes, sizeof v.notes, "%s", notes.at);
     if (v.ok && !put(fd, out.at, out.size, PAGE))
         v.ok = cf_fail_sys(&v.err, errno, "cannot hand over the plan");
@@ -85,7 +124,7 @@ static void end(char *field, size_t size)
     field[size - 1] = '\0';
 }
 
-static bool take(int fd, bool quiet, cf_reply *reply, cf_err *err)
+static bool take(int fd, const cf_options *o, cf_reply *reply, cf_err *err)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
     struct stat is;
@@ -96,6 +135,9 @@ static bool take(int fd, bool quiet, cf_reply *reply, cf_err *err)
     if (map == MAP_FAILED) return cf_fail_sys(err, errno, "cannot map the plan");
     verdict v;
     memcpy(&v, map, sizeof v);
+    const bool quiet = o->quiet || o->json;
+    end(v.unconfined, sizeof v.unconfined);
+    if (o->verbose && !quiet) cf_print_notes(v.unconfined);
     if (!v.ok) {
         munmap(map, (size_t)is.st_size);
         if (v.err.code == CF_OK || v.err.code > CF_E_INTERRUPTED) v.err.code = CF_E_INTERNAL;
@@ -115,7 +157,8 @@ static bool take(int fd, bool quiet, cf_reply *reply, cf_err *err)
     return true;
 }
 
-bool cf_child_run(cf_child_job *job, const void *ctx, bool quiet, cf_reply *reply, cf_err *err)
+bool cf_child_run(cf_child_job *job, const void *ctx, const cf_options *o, cf_reply *reply,
+                  cf_err *err)
 {
     *reply = (cf_reply){0};
     const int fd = memfd_create("ckptflow-plan", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -131,9 +174,9 @@ bool cf_child_run(cf_child_job *job, const void *ctx, bool quiet, cf_reply *repl
         if (getppid() != parent) _exit(1);
         cf_signals_leave();
         cf_host_watch(OVERTIME);
-        be_child(fd, job, ctx);
+        be_child(fd, job, ctx, o);
     }
-    const bool ok = wait_for(pid, err) && take(fd, quiet, reply, err);
+    const bool ok = wait_for(pid, err) && take(fd, o, reply, err);
     close(fd);
     return ok;
 }

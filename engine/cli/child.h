@@ -1,8 +1,11 @@
 /* The other process: what reads checkpoints and runs scripts works in a child, and what it found
- * comes back as one sealed run of bytes or an error. Fork before any thread is made. */
+ * comes back as one sealed run of bytes or an error. Fork before any thread is made. The child is
+ * confined (confine.h) to reading what the options name: inputs, plugins, recipe, values given to a
+ * recipe; and the scripts of the search path. */
 #ifndef CF_CHILD_H
 #define CF_CHILD_H
 
+#include "options.h"
 #include "text.h"
 
 /* notes: lines that a job which fails leaves for people, as far as they fit. */
@@ -17,8 +20,9 @@ typedef struct cf_reply {
 
 /* Runs job in a child and waits. False with the job's error, E_INTERNAL for a child that died, or
  * E_INTERRUPTED when cf_stop_signal was set meanwhile. Notes of a job that failed are printed,
- * unless quiet. */
-bool cf_child_run(cf_child_job *job, const void *ctx, bool quiet, cf_reply *reply, cf_err *err);
+ * unless the options say quiet or json; with verbose, why the child is not confined. */
+bool cf_child_run(cf_child_job *job, const void *ctx, const cf_options *o, cf_reply *reply,
+                  cf_err *err);
 void cf_reply_free(cf_reply *reply);
 
 #endif

@@ -99,15 +99,21 @@ static bool ask_recipe(int argc, char **argv, cf_arena *arena, cf_option **own, 
 {
     cf_ask ask = {.recipe = cf_options_recipe(argc, argv)};
     if (!ask.recipe) return true;
+    bool free = false;
     const char **plugins = CF_NEWS(arena, const char *, (size_t)argc);
     for (int i = 2; plugins && i < argc; i++) {
         if (strcmp(argv[i], "--plugin") == 0 && i + 1 < argc)
             plugins[ask.n_plugins++] = argv[i + 1];
         if (strncmp(argv[i], "--plugin=", 9) == 0) plugins[ask.n_plugins++] = argv[i] + 9;
+        free |= strcmp(argv[i], "--no-confine") == 0;
     }
     ask.plugins = plugins;
+    const cf_options o = {.recipe = ask.recipe,
+                          .plugins = {plugins, ask.n_plugins},
+                          .quiet = true,
+                          .no_confine = free};
     cf_reply reply;
-    if (!cf_arena_ok(arena, err) || !cf_child_run(cf_job_options, &ask, true, &reply, err))
+    if (!cf_arena_ok(arena, err) || !cf_child_run(cf_job_options, &ask, &o, &reply, err))
         return false;
     const bool ok = cf_options_decode(&reply, arena, own, n_own, about, err);
     cf_reply_free(&reply);

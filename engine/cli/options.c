@@ -53,6 +53,7 @@ static const host_option OPTIONS[] = {
     {"io", 0, IO, AT(io), "auto|pread|mmap|direct", "how the shards are read"},
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
     {"verify", 0, FLAG, AT(verify), NULL, "read back from the disk what was written"},
+    {"no-confine", 0, FLAG, AT(no_confine), NULL, "plan without Landlock and seccomp: debuggers"},
     {"inert", 0, FLAG, AT(inert), NULL, "read files that name forbidden globals, as inert data"},
     {"progress", 0, PROGRESS, AT(progress), "auto|bar|plain|json|none", "how progress is shown"},
     {"mesh", 0, TEXT, AT(mesh), "M", "how ranks lie, outermost first: replicate=2,shard=4"},
@@ -67,7 +68,6 @@ static const host_option OPTIONS[] = {
     {"rank", 0, LATER, 0, "R/N", NULL},
     {"salvage", 0, LATER_FLAG, 0, NULL, NULL},
     {"color", 0, LATER, 0, "WHEN", NULL},
-    {"no-confine", 0, LATER_FLAG, 0, NULL, NULL},
 };
 
 enum { N_OPTIONS = sizeof OPTIONS / sizeof *OPTIONS };

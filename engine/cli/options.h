@@ -30,7 +30,7 @@ typedef struct cf_options {
     int threads;
     uint64_t max_mem; /* bytes, of buffers */
     cf_io io;
-    bool overwrite, json, fsync, verify, inert, quiet, verbose, help, pieces;
+    bool overwrite, json, fsync, verify, no_confine, inert, quiet, verbose, help, pieces;
     const char *format, *print, *mesh;
     cf_words plugins, include, exclude, rename, keep_dtype;
     cf_dtype dtype; /* CF_NO_DTYPE: as they are */

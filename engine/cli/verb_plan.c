@@ -133,8 +133,7 @@ bool cf_verb_plan(const cf_options *o, cf_err *err)
     cf_block block;
     uint64_t space = 0;
     cf_err none;
-    if (!cf_output_path(&run, out, err) ||
-        !cf_child_run(cf_job_plan, o, o->quiet || o->json, &reply, err))
+    if (!cf_output_path(&run, out, err) || !cf_child_run(cf_job_plan, o, o, &reply, err))
         return false;
     bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_inputs, err);
     if (ok && !o->quiet && !o->json)

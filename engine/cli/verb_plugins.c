@@ -76,7 +76,7 @@ bool cf_job_plugins(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
 bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err)
 {
     cf_reply reply;
-    if (!cf_child_run(job, o, o->quiet || o->json, &reply, err)) return false;
+    if (!cf_child_run(job, o, o, &reply, err)) return false;
     cf_text text = {0};
     const char *bytes = reply.bytes, *zero = memchr(bytes, 0, reply.size);
     bool ok = zero != NULL;

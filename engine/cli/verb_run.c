@@ -229,7 +229,7 @@ bool cf_verb_run(const cf_options *o, cf_err *err)
     cf_reply reply;
     cf_block block;
     if (!cf_output_path(o, out, err) || !cf_sink_check(out, o->overwrite, err) ||
-        !cf_child_run(cf_job_plan, o, o->quiet || o->json, &reply, err))
+        !cf_child_run(cf_job_plan, o, o, &reply, err))
         return false;
     raise_descriptors();
     bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_inputs, err);

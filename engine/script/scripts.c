@@ -138,7 +138,10 @@ static bool add_folder(cf_scripts *scripts, cf_script_kind kind, const char *fol
 {
     DIR *dir = folder ? opendir(folder) : NULL;
     if (!dir) return folder != NULL; /* most places of the search path are not there */
-    bool ok = true;
+    const char **own =
+        CF_PUSH(&scripts->arena, scripts->folders, scripts->n_folders, scripts->cap_folders);
+    bool ok = own != NULL;
+    if (ok) *own = folder;
     for (struct dirent *entry; ok && (entry = readdir(dir));) {
         const size_t length = strlen(entry->d_name);
         if (entry->d_name[0] == '.' || length <= 4 ||
@@ -278,7 +281,7 @@ static bool add_named(cf_scripts *scripts, const char *path, cf_err *err)
     return true;
 }
 
-bool cf_scripts_find(cf_scripts *scripts, const char *const *files, int n_files, cf_err *err)
+bool cf_scripts_list(cf_scripts *scripts, cf_err *err)
 {
     *scripts = (cf_scripts){0};
     cf_arena_init(&scripts->arena, 0);
@@ -288,7 +291,14 @@ bool cf_scripts_find(cf_scripts *scripts, const char *const *files, int n_files,
     ok = ok && add_source_tree(scripts);
 #endif
     ok = ok && add_embedded(scripts);
-    if (!cf_arena_ok(&scripts->arena, err)) ok = false;
+    ok = cf_arena_ok(&scripts->arena, err) && ok;
+    if (!ok) cf_scripts_free(scripts);
+    return ok;
+}
+
+bool cf_scripts_find(cf_scripts *scripts, const char *const *files, int n_files, cf_err *err)
+{
+    bool ok = cf_scripts_list(scripts, err);
     /* the first one named wins: it is put in front last */
     for (int i = n_files - 1; ok && i >= 0; i--) ok = add_named(scripts, files[i], err);
     if (!ok) cf_scripts_free(scripts);

@@ -31,9 +31,13 @@ typedef struct cf_scripts {
     cf_arena arena;
     cf_script *items; /* the winners, by kind, then name */
     size_t count, cap;
+    const char **folders; /* of the search path, that were read */
+    size_t n_folders, cap_folders;
     cf_text notes; /* warnings: a plugin that failed to load ... */
 } cf_scripts;
 
+/* What is on the search path; no file is read. */
+bool cf_scripts_list(cf_scripts *scripts, cf_err *err);
 /* files: of --plugin. A file there is a format unless it returns a recipe or policy: told by its
  * folder's name (formats, policies, recipes), else by loading it. */
 bool cf_scripts_find(cf_scripts *scripts, const char *const *files, int n_files, cf_err *err);
