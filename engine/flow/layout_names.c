@@ -48,6 +48,7 @@ static bool name_values(cf_layout *l, uint64_t file, const cf_write *w, cf_err *
 {
     for (size_t i = 0; i < w->count; i++) {
         const cf_row *row = w->entries[i].row;
+        if (!row) continue; /* the recipe made it: it is no value of the checkpoint */
         const bool each = row->differs && l->plan->cat->values == CF_VALUES_PER_RANK;
         for (size_t k = 0; k < (each ? row->n_values : 1); k++) {
             cf_text name = {0};

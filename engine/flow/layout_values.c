@@ -68,9 +68,11 @@ bool cf_lay_values(cf_layout *l, size_t number, cf_err *err)
     bool ok = true;
     for (size_t i = 0; ok && i < w->count; i++) {
         const cf_row *row = w->entries[i].row;
-        ok = row ? add_row_values(plan, &v, w->entries[i].name, row, err)
-                 : cf_fail(err, CF_L_PLAN, "%s: JSON cannot hold the tensor %s", w->path,
-                           w->entries[i].name);
+        const char *name = w->entries[i].name;
+        ok = w->entries[i].value ? add_value(plan, &v, name, w->entries[i].value, err)
+             : row               ? add_row_values(plan, &v, name, row, err)
+                   : cf_fail(err, CF_L_PLAN, "%s: JSON cannot hold the tensor %s", w->path,
+                             w->entries[i].name);
     }
     cf_text_str(&v.text, v.any ? "\n}\n" : "}\n");
     ok = ok && cf_text_ok(&v.text, err) && cf_arena_ok(&plan->arena, err);

@@ -92,6 +92,7 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
     if (!check_path(plan, path, err)) return false;
     for (size_t i = 0; i < count; i++) {
         cf_row *row = entries[i].row;
+        if (entries[i].value) continue; /* which only JSON is given */
         if (!row && WRITERS[w].writer == CF_WRITE_JSON)
             return cf_fail(err, CF_L_PLAN, "%s: JSON cannot hold the tensor %s", path,
                            entries[i].name);
@@ -114,8 +115,11 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
                         .entries = cf_memdup(&plan->arena, entries, count * sizeof *entries),
                         .count = count,
                         .options = *options};
-    for (size_t i = 0; write->entries && i < count; i++)
-        write->entries[i].name = cf_strndup(&plan->arena, entries[i].name, strlen(entries[i].name));
+    for (size_t i = 0; write->entries && i < count; i++) {
+        cf_entry *entry = &write->entries[i];
+        entry->name = cf_strndup(&plan->arena, entry->name, strlen(entry->name));
+        if (entry->value) entry->value = cf_node_copy(&plan->arena, entry->value);
+    }
     write->options.meta = copy_texts(&plan->arena, options->meta, 2 * options->n_meta);
     write->options.keep_dtype = copy_texts(&plan->arena, options->keep_dtype, options->n_keep);
     return cf_arena_ok(&plan->arena, err);

@@ -17,11 +17,13 @@ typedef enum cf_writer {
     CF_WRITE_NPY
 } cf_writer;
 
-/* One thing to write: a row (tensor or value), or a tensor made of views (then row is NULL). */
+/* One thing to write: a row (tensor or value), a tensor made of views, or a value that the recipe
+ * made (JSON files); the others are NULL. */
 typedef struct cf_entry {
     const char *name;
     cf_row *row;
     const cf_tensor *tensor;
+    const cf_node *value;
 } cf_entry;
 
 typedef struct cf_write_options {

@@ -383,15 +383,26 @@ static int row_show(lua_State *L)
     return 1;
 }
 
+/* A small file beside the checkpoint, or nil. */
+static int sel_file(lua_State *L)
+{
+    const cf_selection *sel = check_selection(L);
+    uint32_t file;
+    if (sel->cat->source != cf_host_of(L)->source)
+        return luaL_error(L, "files of the first checkpoint alone can be read");
+    if (cf_dir_find(&sel->cat->source->dir, luaL_checkstring(L, 2), &file))
+        cf_push_file(L, file, NULL);
+    else
+        lua_pushnil(L);
+    return 1;
+}
+
 void cf_bind_cat(lua_State *L)
 {
-    static const luaL_Reg sel_methods[] = {{"role", sel_role},
-                                           {"match", sel_match},
-                                           {"tensors", sel_tensors},
-                                           {"values", sel_values},
-                                           {"rename", sel_rename},
-                                           {"find", sel_find},
-                                           {NULL, NULL}};
+    static const luaL_Reg sel_methods[] = {{"role", sel_role},       {"match", sel_match},
+                                           {"tensors", sel_tensors}, {"values", sel_values},
+                                           {"rename", sel_rename},   {"find", sel_find},
+                                           {"file", sel_file},       {NULL, NULL}};
     static const luaL_Reg sel_meta[] = {{"__len", sel_length},
                                         {"__pairs", sel_pairs},
                                         {"__gc", sel_free},

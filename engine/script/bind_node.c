@@ -86,6 +86,40 @@ static const cf_node *list_to_node(lua_State *L, int index, int depth)
     return made_in(L, arena->failed ? NULL : list);
 }
 
+/* A table with names, in their order: a dict. */
+static const cf_node *dict_to_node(lua_State *L, int index, int depth)
+{
+    cf_arena *arena = &cf_host_of(L)->arena;
+    cf_node *dict = cf_node_new(arena, CF_NODE_DICT);
+    if (depth > MOST_NESTED) luaL_error(L, "tables nested more than %d deep", MOST_NESTED);
+    luaL_checkstack(L, 8, NULL);
+    lua_pushcfunction(L, cf_pairs);
+    lua_pushvalue(L, index);
+    lua_call(L, 1, 3);
+    const int next = lua_gettop(L) - 2;
+    for (;;) {
+        lua_pushvalue(L, next);
+        lua_pushvalue(L, next + 1);
+        lua_pushvalue(L, next + 2);
+        lua_call(L, 2, 2);
+        if (lua_isnil(L, -2)) break;
+        if (lua_type(L, -2) != LUA_TSTRING) luaL_error(L, "a table with names and numbers");
+        size_t length;
+        const char *name = lua_tolstring(L, -2, &length);
+        cf_node *key = cf_node_text(arena, CF_NODE_STRING, cf_strndup(arena, name, length), length);
+        cf_node *value = (cf_node *)to_node(L, lua_gettop(L), depth + 1);
+        if (lua_type(L, -1) == LUA_TSTRING) /* the dict outlives the stack's reference */
+            value->text.at = cf_strndup(arena, value->text.at, value->text.length);
+        bool twice;
+        cf_err err;
+        if (arena->failed || !cf_dict_set(arena, dict->dict, key, value, &twice, &err)) break;
+        lua_pop(L, 1);
+        lua_replace(L, next + 2);
+    }
+    lua_settop(L, next - 1);
+    return made_in(L, arena->failed ? NULL : dict);
+}
+
 static const cf_node *to_node(lua_State *L, int index, int depth)
 {
     cf_arena *arena = &cf_host_of(L)->arena;
@@ -111,7 +145,13 @@ static const cf_node *to_node(lua_State *L, int index, int depth)
         made = cf_node_text(arena, CF_NODE_STRING, text, length);
         break;
     }
-    case LUA_TTABLE: return list_to_node(L, index, depth);
+    case LUA_TTABLE: {
+        lua_pushnil(L);
+        const bool empty = !lua_next(L, index);
+        const bool named = !empty && lua_type(L, -2) == LUA_TSTRING;
+        if (!empty) lua_pop(L, 2);
+        return named ? dict_to_node(L, index, depth) : list_to_node(L, index, depth);
+    }
     default:
         if (!view) luaL_error(L, "a %s is no value of a checkpoint", cf_class_of(L, index));
         made = cf_node_new(arena, CF_NODE_TENSOR);

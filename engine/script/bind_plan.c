@@ -22,8 +22,9 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const cf_entry *)a)->name, ((const cf_entry *)b)->name);
 }
 
-/* The entries of a table name -> view or row, by name, in a userdata that is pushed. */
-static const cf_entry *table_entries(lua_State *L, int index, size_t *count)
+/* The entries of a table name -> view or row, for JSON also values, by name, in a userdata that is
+ * pushed. */
+static const cf_entry *table_entries(lua_State *L, int index, bool json, size_t *count)
 {
     size_t most = 0;
     for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) most++;
@@ -33,12 +34,14 @@ static const cf_entry *table_entries(lua_State *L, int index, size_t *count)
         if (lua_type(L, -2) != LUA_TSTRING)
             luaL_error(L, "plan:write: a name is a %s", luaL_typename(L, -2));
         cf_entry *entry = &entries[(*count)++];
-        entry->name = lua_tostring(L, -2); /* the table holds it */
+        *entry = (cf_entry){.name = lua_tostring(L, -2)}; /* the table holds it */
         entry->row = cf_test_row(L, -1);
         entry->tensor = entry->row ? NULL : cf_test_tensor(L, lua_gettop(L));
-        if (!entry->row && !entry->tensor)
+        if (entry->row || entry->tensor) continue;
+        if (!json)
             luaL_error(L, "plan:write: %s is a %s, not a view or a row", entry->name,
                        cf_class_of(L, lua_gettop(L)));
+        entry->value = cf_to_node(L, lua_gettop(L));
     }
     qsort(entries, *count, sizeof *entries, by_name);
     return entries;
@@ -141,9 +144,10 @@ static int plan_write(lua_State *L)
     const cf_selection *sel = cf_test_selection(L, 3);
     luaL_argexpected(L, sel || lua_istable(L, 3), 3, "selection or table");
     size_t count = sel ? sel->count : 0;
-    const cf_entry *entries = sel ? sel->entries : table_entries(L, 3, &count);
     cf_write_options options = {0};
     check_options(L, 4, &options);
+    const bool json = options.as ? strcmp(options.as, "json") == 0 : cf_text_ends(path, ".json");
+    const cf_entry *entries = sel ? sel->entries : table_entries(L, 3, json, &count);
     cf_err err;
     const int64_t paused = cf_host_pause();
     const bool ok = cf_plan_write(plan, path, entries, count, &options, &err);
@@ -174,6 +178,13 @@ static int plan_copy(lua_State *L)
     cf_err err;
     for (int i = 2; i <= last; i++)
         if (!cf_plan_copy(plan, luaL_checkstring(L, i), &err)) return cf_raise(L, &err);
+    return 0;
+}
+
+static int plan_note(lua_State *L)
+{
+    cf_plan *plan = check_plan(L);
+    cf_text_printf(&plan->notes, "%s\n", luaL_checkstring(L, 2));
     return 0;
 }
 
@@ -244,7 +255,7 @@ void cf_bind_plan(lua_State *L)
 {
     static const luaL_Reg methods[] = {
         {"write", plan_write},   {"drop", plan_drop}, {"copy", plan_copy}, {"refuse", plan_refuse},
-        {"concat", plan_concat}, {"sum", plan_sum},   {NULL, NULL}};
+        {"concat", plan_concat}, {"sum", plan_sum},   {"note", plan_note}, {NULL, NULL}};
     static const cf_handle handle = {PLAN, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

@@ -29,4 +29,25 @@ function olmo.agree(dir, kind, other)
   end
 end
 
+local WORDS = { null = false, ["~"] = false, [""] = false, ["true"] = true, ["false"] = false }
+
+--- The plain entries of one section of config.yaml's text, as `model`: numbers, booleans, texts;
+--- what is null is left out. Lists and sections in it are not looked into.
+function olmo.section(text, name)
+  local found, inside = {}, false
+  for line in text:gmatch("[^\r\n]+") do
+    local key, value = line:match("^  ([%w_]+):%s*(.-)%s*$")
+    if line:match("^%S") then
+      inside = line:match("^([%w_]+):%s*$") == name
+    elseif inside and key then
+      value = value:gsub("%s#.*$", ""):gsub("^([\"'])(.*)%1$", "%2")
+      found[key] = tonumber(value) or value
+      if WORDS[value] ~= nil then
+        found[key] = WORDS[value] or (value == "false" and false or nil)
+      end
+    end
+  end
+  return found
+end
+
 return olmo

@@ -325,6 +325,11 @@ function Selection:rename(fn) end
 ---@return ckptflow.Row?
 function Selection:find(name) end
 
+--- A file beside the checkpoint, as its config, or nil: a recipe may read what no format does.
+---@param path string
+---@return ckptflow.File?
+function Selection:file(path) end
+
 ---@class ckptflow.Row
 ---@field key string  as the checkpoint has it
 ---@field role ckptflow.Role
@@ -360,10 +365,10 @@ local Plan = {}
 ---@field nest? fun(name: string): any[]  torch, json: a name's path of keys (not in this version)
 
 --- A file of the output (dcp: a folder, "" is OUT itself). A selection without tensors writes no
---- tensor file. Raises L_PLAN: no such writer, a writer that cannot hold a value, a path that leads
+--- tensor file. JSON takes values that the recipe made, too: a table with names is an object. Raises L_PLAN: no such writer, a writer that cannot hold a value, a path that leads
 --- out or is written twice, an option that is not in this version; E_USAGE.
 ---@param path string
----@param what ckptflow.Selection|table<string, ckptflow.View|ckptflow.Row>
+---@param what ckptflow.Selection|table<string, ckptflow.View|ckptflow.Row|any>
 ---@param options? ckptflow.WriteOptions
 function Plan:write(path, what, options) end
 
@@ -390,6 +395,10 @@ function Plan:concat(views, dim) end
 ---@param weights number[]
 ---@return ckptflow.View
 function Plan:sum(views, weights) end
+
+--- A line for people, with the plan.
+---@param text string
+function Plan:note(text) end
 
 --- It cannot be done. Raises L_PLAN, exit 6, or another code.
 ---@param message string
@@ -484,6 +493,24 @@ function olmo.declared(dir) end
 ---@param kind string
 ---@param other? string  a second word for it
 function olmo.agree(dir, kind, other) end
+
+--- The plain entries of a section of config.yaml's text: numbers, booleans, texts; null is left out.
+---@param text string
+---@param name string  "model"
+---@return table<string, number|boolean|string>
+function olmo.section(text, name) end
+
+---@class ckptflow.saves  several saves below one folder
+local saves = {}
+
+--- The files of one save: the one that DeepSpeed's `latest`, Megatron's
+--- latest_checkpointed_iteration.txt, nanotron's latest.txt or Composer's .symlink names. Raises
+--- E_META_CONFLICT where there are several and none is named, E_MISSING_FILE where another is.
+---@param dir ckptflow.Dir
+---@param files ckptflow.File[]
+---@param of? string  what a file's save is in its name; default: its folder
+---@return ckptflow.File[]
+function saves.one(dir, files, of) end
 
 ---@class ckptflow.index  the index of sharded Hugging Face files
 local index = {}

@@ -15,6 +15,7 @@ import check_hf
 import check_numpy
 import check_olmo
 import check_olmo_kinds
+import check_recipes
 import check_torch
 from common import Tool
 
@@ -29,6 +30,7 @@ def main():
         check_olmo,
         check_olmo_kinds,
         check_numpy,
+        check_recipes,
         check_torch,
         check_hf,
         check_bench,
