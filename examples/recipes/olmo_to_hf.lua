@@ -102,7 +102,7 @@ return {
     local arch = (inner or model.norm_after) and "olmo2" or "olmo"
     local after = file and model.norm_after or not file and inner
     if arch == "olmo2" and not after or arch == "olmo" and affine then
-      local text = "transformers has no %s with norms like these (norm_after: %s): only names are right"
+      local text = "transformers has no %s with such norms (norm_after: %s): only names are right"
       plan:note(text:format(arch, tostring(model.norm_after or false)))
     end
     local norms, out = NORMS[arch], {}
