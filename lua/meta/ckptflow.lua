@@ -439,6 +439,7 @@ local flat = {}
 ---@field at integer  its first element in the vector
 ---@field from? integer  the element of the tensor that lies there; default 0
 ---@field held? integer  how many of its elements lie there; default: all
+---@field parts? { from: integer, count: integer, place: integer[], size: integer[] }[]  of a slab: its elements from..from+count-1 are that box of the tensor
 
 --- Gives each parameter its part of `view`, a piece of the vector that begins at element `start`.
 --- What lies outside every parameter is padding.
@@ -511,6 +512,31 @@ local saves = {}
 ---@param of? string  what a file's save is in its name; default: its folder
 ---@return ckptflow.File[]
 function saves.one(dir, files, of) end
+
+---@class ckptflow.regex
+local regex = {}
+
+--- Does one of these regular expressions of Python match from the beginning on? Groups, counts and
+--- look-arounds are an error.
+---@param patterns? string[]|ckptflow.Node
+---@param name string
+---@return boolean
+function regex.any(patterns, name) end
+
+---@class ckptflow.tensor_parallel
+local tensor_parallel = {}
+
+---@class ckptflow.SlabRule
+---@field dim? integer  slabs lie side by side along it; nil: each rank has all of the tensor
+---@field widths? integer[][]  along dimension 0: rows of each rank in each part, where a slab is made of parts that lie together in the whole (a gated MLP's halves)
+---@field limit? integer  so many rows are tensor, the rest padding (a vocabulary's)
+
+--- Whole shape, and parts for flat.cut, of the slab of one rank; no parts: the slab is the whole.
+---@param shapes integer[][]  of the slabs of all ranks
+---@param rank integer
+---@param rule ckptflow.SlabRule
+---@return integer[], table[]?
+function tensor_parallel.place(shapes, rank, rule) end
 
 ---@class ckptflow.index  the index of sharded Hugging Face files
 local index = {}

@@ -11,6 +11,7 @@ import traceback
 import warnings
 
 import check_bench
+import check_deepspeed
 import check_hf
 import check_numpy
 import check_olmo
@@ -32,6 +33,7 @@ def main():
         check_numpy,
         check_recipes,
         check_torch,
+        check_deepspeed,
         check_hf,
         check_bench,
     ):
