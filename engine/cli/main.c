@@ -19,6 +19,8 @@ static const verb VERBS[] = {
      NULL},
     {"inspect", "CKPT [PATTERN...]", "what is in it: format and why, ranks, tree, sizes",
      cf_verb_inspect, NULL},
+    {"verify", "CKPT [--quick | --sample 5%]",
+     "is it whole and sound; exit 1 and all faults if not", cf_verb_verify, NULL},
     {"reads", "CKPT [--policy P]...", "which rank must read which file, before and after a policy",
      cf_verb_reads, cf_reads_options},
     {"place", "--policy NAME|FILE",
@@ -27,7 +29,6 @@ static const verb VERBS[] = {
     {"plugins", "[--print NAME]", "formats, policies, recipes and where they come from",
      cf_verb_plugins, NULL},
     {"version", "", "the version", cf_verb_version, NULL},
-    {.name = "verify"},
     {.name = "diff"},
     {.name = "report"},
     {.name = "new"},
@@ -153,7 +154,7 @@ int main(int argc, char **argv)
 {
     cf_err err = {0};
     cf_signals_catch();
-    if (go(argc, argv, &err)) return 0;
+    if (go(argc, argv, &err)) return cf_verb_status;
     bool json = false;
     for (int i = 1; i < argc; i++) json |= strcmp(argv[i], "--json") == 0;
     const int status = err.code == CF_E_INTERRUPTED ? cf_signals_exit()

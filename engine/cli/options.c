@@ -59,6 +59,8 @@ static const host_option OPTIONS[] = {
     {"mesh", 0, TEXT, AT(mesh), "M", "how ranks lie, outermost first: replicate=2,shard=4"},
     {"pieces", 0, FLAG, AT(pieces), NULL,
      "inspect: where each tensor's pieces lie; reads: each item"},
+    {"quick", 0, FLAG, AT(quick), NULL, "verify: metadata only, no tensor is read"},
+    {"sample", 0, TEXT, AT(sample), "5%|N/M", "verify: so much of it, or part N of M"},
     {"print", 0, TEXT, AT(print), "NAME", "plugins: the text of one"},
     {"quiet", 'q', FLAG, AT(quiet), NULL, "no notes"},
     {"verbose", 'v', FLAG, AT(verbose), NULL, "more notes"},

@@ -30,8 +30,8 @@ typedef struct cf_options {
     int threads;
     uint64_t max_mem; /* bytes, of buffers */
     cf_io io;
-    bool overwrite, json, fsync, verify, no_confine, inert, quiet, verbose, help, pieces;
-    const char *format, *print, *mesh;
+    bool overwrite, json, fsync, verify, no_confine, inert, quiet, verbose, help, pieces, quick;
+    const char *format, *print, *mesh, *sample;
     cf_words plugins, include, exclude, rename, keep_dtype;
     cf_dtype dtype; /* CF_NO_DTYPE: as they are */
     cf_replicas replicas;

@@ -87,7 +87,12 @@ bool cf_options_decode(const cf_reply *reply, cf_arena *arena, cf_option **optio
 
 /* ---- a plan ---- */
 
-bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
+bool cf_open_inputs(const cf_options *o, cf_source *source, cf_err *err)
+{
+    return cf_source_open(source, o->inputs, o->n_inputs, o->inert, err);
+}
+
+bool cf_read_opened(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
                     cf_err *err)
 {
     const cf_filter filter = {.include = o->include.list,
@@ -96,16 +101,30 @@ bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source,
                               .n_exclude = o->exclude.count,
                               .rename = o->rename.list,
                               .n_rename = o->rename.count};
-    if (!cf_source_open(source, o->inputs, o->n_inputs, o->inert, err)) return false;
     cf_catalogue_init(cat, source);
     cat->values = o->values;
     return cf_host_read(scripts, source, o->format, o->threads, cat, err) &&
            cf_catalogue_filter(cat, &filter, err);
 }
 
+bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
+                    cf_err *err)
+{
+    return cf_open_inputs(o, source, err) && cf_read_opened(o, scripts, source, cat, err);
+}
+
 static cf_ref text_of(cf_blocker *b, const char *text)
 {
     return cf_blocker_text(b, text ? text : "", text ? strlen(text) : 0);
+}
+
+void cf_block_texts(cf_blocker *b, const cf_text *notes, const char *recipe, const char *format,
+                    const char *why)
+{
+    b->text[CF_B_NOTES] = text_of(b, notes->at);
+    b->text[CF_B_RECIPE] = text_of(b, recipe);
+    b->text[CF_B_FORMAT] = text_of(b, format);
+    b->text[CF_B_WHY] = text_of(b, why);
 }
 
 /* All that a plan is made from; the process ends, and nothing is freed one by one. */
@@ -141,9 +160,6 @@ bool cf_job_plan(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cf_text_add(notes, all[i]->at, all[i]->size);
     if (!ok) return false;
-    b.text[CF_B_NOTES] = text_of(&b, notes->at);
-    b.text[CF_B_RECIPE] = text_of(&b, p.recipe.script->name);
-    b.text[CF_B_FORMAT] = text_of(&b, p.cat.format);
-    b.text[CF_B_WHY] = text_of(&b, p.cat.why);
+    cf_block_texts(&b, notes, p.recipe.script->name, p.cat.format, p.cat.why);
     return cf_blocker_finish(&b, out, err);
 }

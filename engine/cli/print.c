@@ -27,6 +27,17 @@ static void add_json(cf_text *out, const char *name, const char *text)
     cf_text_json(out, text, strlen(text));
 }
 
+void cf_add_error(cf_text *out, const cf_err *err)
+{
+    cf_text_printf(out, "%s: ", cf_code_name(err->code));
+    add_line(out, err);
+    if (err->hint[0]) {
+        cf_text_str(out, "\nhint: ");
+        cf_text_shown(out, err->hint, strlen(err->hint));
+    }
+    cf_text_str(out, "\n");
+}
+
 void cf_print_error(const cf_err *err, int status, bool json)
 {
     cf_text out = {0};
@@ -40,13 +51,7 @@ void cf_print_error(const cf_err *err, int status, bool json)
         if (err->offset >= 0) cf_text_printf(&out, ",\"offset\":%lld", (long long)err->offset);
         cf_text_str(&out, "}}\n");
     } else {
-        cf_text_printf(&out, "%s: ", cf_code_name(err->code));
-        add_line(&out, err);
-        if (err->hint[0]) {
-            cf_text_str(&out, "\nhint: ");
-            cf_text_shown(&out, err->hint, strlen(err->hint));
-        }
-        cf_text_str(&out, "\n");
+        cf_add_error(&out, err);
     }
     if (out.at) fputs(out.at, stderr);
     cf_text_free(&out);

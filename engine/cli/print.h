@@ -6,6 +6,8 @@
 
 /* On stderr: one line and its hint, or one line of JSON. Scripts' errors keep their traceback. */
 void cf_print_error(const cf_err *err, int status, bool json);
+/* The same as text: a line and its hint. */
+void cf_add_error(cf_text *out, const cf_err *err);
 /* Lines of notes on stderr. */
 void cf_print_notes(const char *lines);
 /* The same lines as a field of a JSON object: "notes":["..."]. */

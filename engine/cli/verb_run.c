@@ -13,8 +13,7 @@
 #include "signals.h"
 #include "verbs.h"
 
-/* A descriptor for each rank file and each output: as many as the system lets us. */
-static void raise_descriptors(void)
+void cf_raise_descriptors(void)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
@@ -231,7 +230,7 @@ bool cf_verb_run(const cf_options *o, cf_err *err)
     if (!cf_output_path(o, out, err) || !cf_sink_check(out, o->overwrite, err) ||
         !cf_child_run(cf_job_plan, o, o, &reply, err))
         return false;
-    raise_descriptors();
+    cf_raise_descriptors();
     bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_inputs, err);
     if (ok && !o->quiet && !o->json)
         cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));

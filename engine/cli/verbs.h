@@ -2,13 +2,18 @@
 #ifndef CF_VERBS_H
 #define CF_VERBS_H
 
+#include "block.h"
 #include "child.h"
 #include "options.h"
 
 typedef bool cf_verb(const cf_options *o, cf_err *err);
 
+/* The exit status of a verb that did what it should: 0, or 1 where verify found a fault and diff a
+ * difference. */
+extern int cf_verb_status;
+
 cf_verb cf_verb_run, cf_verb_plan, cf_verb_inspect, cf_verb_plugins, cf_verb_version, cf_verb_reads,
-    cf_verb_place;
+    cf_verb_place, cf_verb_verify;
 
 /* Options that a verb has for itself; a list ends with one without a name. */
 extern const cf_option cf_reads_options[], cf_place_options[];
@@ -29,6 +34,7 @@ bool cf_options_decode(const cf_reply *reply, cf_arena *arena, cf_option **optio
 /* A block. What inspect, plugins, reads and place print: notes, a NUL, the result. ctx: cf_options.
  */
 bool cf_job_plan(const void *options, cf_text *out, cf_text *notes, cf_err *err);
+bool cf_job_verify(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_inspect(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_plugins(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_reads(const void *options, cf_text *out, cf_text *notes, cf_err *err);
@@ -40,5 +46,15 @@ bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err);
 /* A checkpoint read and filtered: source and catalogue, made by the jobs. */
 bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
                     cf_err *err);
+/* The same in two steps. */
+bool cf_open_inputs(const cf_options *o, cf_source *source, cf_err *err);
+bool cf_read_opened(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
+                    cf_err *err);
+/* The texts of a block; NULL is empty. */
+void cf_block_texts(cf_blocker *b, const cf_text *notes, const char *recipe, const char *format,
+                    const char *why);
+
+/* As many files open at a time as the system lets us: one for each rank file and each output. */
+void cf_raise_descriptors(void);
 
 #endif

@@ -10,19 +10,14 @@
 #include "view.h"
 
 static const size_t SIZE[CF_B_SECTIONS] = {
-    [CF_B_SOURCES] = sizeof(cf_b_source),
-    [CF_B_RECORDS] = sizeof(cf_b_record),
-    [CF_B_FILES] = sizeof(cf_b_file),
-    [CF_B_CHUNKS] = sizeof(cf_b_chunk),
-    [CF_B_TENSORS] = sizeof(cf_b_tensor),
-    [CF_B_VALUES] = sizeof(cf_b_value),
-    [CF_B_TERMS] = sizeof(cf_b_term),
-    [CF_B_SEALS] = sizeof(cf_b_seal),
-    [CF_B_MOVES] = sizeof(cf_b_move),
-    [CF_B_COMPARES] = sizeof(cf_b_compare),
-    [CF_B_CHECKS] = sizeof(uint64_t),
-    [CF_B_NUMBERS] = sizeof(int64_t),
-    [CF_B_BYTES] = 1,
+    [CF_B_SOURCES] = sizeof(cf_b_source),   [CF_B_RECORDS] = sizeof(cf_b_record),
+    [CF_B_FILES] = sizeof(cf_b_file),       [CF_B_CHUNKS] = sizeof(cf_b_chunk),
+    [CF_B_TENSORS] = sizeof(cf_b_tensor),   [CF_B_VALUES] = sizeof(cf_b_value),
+    [CF_B_TERMS] = sizeof(cf_b_term),       [CF_B_SEALS] = sizeof(cf_b_seal),
+    [CF_B_MOVES] = sizeof(cf_b_move),       [CF_B_COMPARES] = sizeof(cf_b_compare),
+    [CF_B_CHECKS] = sizeof(uint64_t),       [CF_B_UNITS] = sizeof(cf_b_unit),
+    [CF_B_SUBJECTS] = sizeof(cf_b_subject), [CF_B_FAULTS] = sizeof(cf_b_fault),
+    [CF_B_NUMBERS] = sizeof(int64_t),       [CF_B_BYTES] = 1,
 };
 
 static const char MAGIC[8] = "CKPTPLAN";
@@ -291,6 +286,52 @@ static bool check_rest(const cf_block *b, cf_err *err)
     return true;
 }
 
+static bool check_unit(const cf_block *b, const cf_b_unit *u, cf_err *err)
+{
+    if (u->kind > CF_UNIT_VALUE || u->source >= b->n_sources ||
+        !range_ok(u->offset, u->size, b->sources[u->source].size) ||
+        !range_ok(u->record, u->records, b->n_records))
+        return bad(err, "a unit");
+    if (u->kind == CF_UNIT_VALUE && u->records) return bad(err, "a unit of a value");
+    uint64_t at = u->offset;
+    for (uint64_t i = u->record; i < u->record + u->records; i++) {
+        const cf_b_record *r = &b->records[i];
+        const bool item = r->place == CF_IN_ITEM;
+        if (r->place == CF_IN_MEMORY || r->source != u->source ||
+            item != (u->kind == CF_UNIT_TENSOR) || (item && u->records != 1))
+            return bad(err, "a record of a unit");
+        if (item && (r->offset != u->offset || r->packed != u->size))
+            return bad(err, "the item of a unit");
+        if (u->has_crc && (r->place != CF_IN_FILE || r->offset != at))
+            return bad(err, "records that do not tile their unit");
+        at = r->offset + r->size;
+    }
+    return u->has_crc && at != u->offset + u->size ? bad(err, "records that do not fill their unit")
+                                                   : true;
+}
+
+static bool check_verification(const cf_block *b, cf_err *err)
+{
+    for (uint64_t i = 0; i < b->n_units; i++)
+        if (!check_unit(b, &b->units[i], err)) return false;
+    for (uint64_t i = 0; i < b->n_subjects; i++) {
+        const cf_b_subject *s = &b->subjects[i];
+        if (!text_ok(b, s->key) || !range_ok(s->record, s->records, b->n_numbers))
+            return bad(err, "a subject");
+        for (uint64_t k = s->record; k < s->record + s->records; k++)
+            if (b->numbers[k] != CF_B_NONE &&
+                (b->numbers[k] < 0 || (uint64_t)b->numbers[k] >= b->n_records))
+                return bad(err, "a record of a subject");
+    }
+    for (uint64_t i = 0; i < b->n_faults; i++) {
+        const cf_b_fault *f = &b->faults[i];
+        if (!text_ok(b, f->file) || !text_ok(b, f->member) || !text_ok(b, f->message) ||
+            !text_ok(b, f->hint) || !f->code || f->code > CF_E_INTERRUPTED)
+            return bad(err, "a fault");
+    }
+    return true;
+}
+
 bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots, cf_err *err)
 {
     const cf_b_head *head = bytes;
@@ -320,8 +361,12 @@ bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots,
     SECTION(moves, CF_B_MOVES);
     SECTION(compares, CF_B_COMPARES);
     SECTION(checks, CF_B_CHECKS);
+    SECTION(units, CF_B_UNITS);
+    SECTION(subjects, CF_B_SUBJECTS);
+    SECTION(faults, CF_B_FAULTS);
     SECTION(numbers, CF_B_NUMBERS);
     SECTION(bytes, CF_B_BYTES);
 #undef SECTION
-    return check_sources(block, n_roots, err) && check_files(block, err) && check_rest(block, err);
+    return check_sources(block, n_roots, err) && check_files(block, err) &&
+           check_rest(block, err) && check_verification(block, err);
 }

@@ -133,6 +133,41 @@ typedef struct cf_b_compare {
     uint8_t all, unused[7]; /* all bytes, or samples of a large one */
 } cf_b_compare;
 
+/* What `verify` looks at: a stretch of a source, and the records in it that have a checksum. */
+typedef enum cf_unit_kind {
+    CF_UNIT_RECORDS, /* records of the stretch are read */
+    CF_UNIT_TENSOR,  /* an item, its one record says of what; opened, and all in it is read */
+    CF_UNIT_VALUE    /* the same of a value: no record */
+} cf_unit_kind;
+
+typedef struct cf_b_unit {
+    uint64_t offset, size; /* in the source */
+    uint64_t record, records;
+    uint32_t source;
+    uint32_t crc; /* of the whole stretch, where has_crc: then its records tile it */
+    uint8_t kind; /* cf_unit_kind */
+    uint8_t has_crc;
+    uint8_t packed; /* an item packed with zstd */
+    uint8_t unused[5];
+} cf_b_unit;
+
+/* A tensor that `verify` tells about, and the records that its elements lie in (numbers; CF_B_NONE
+ * for elements that no checksum covers). */
+typedef struct cf_b_subject {
+    cf_ref key;
+    uint64_t record, records; /* in CF_B_NUMBERS */
+    uint8_t compared;         /* its replicas are */
+    uint8_t broken;           /* planning found it so */
+    uint8_t unused[6];
+} cf_b_subject;
+
+/* What planning found wrong. */
+typedef struct cf_b_fault {
+    cf_ref file, member, message, hint;
+    int64_t offset;
+    uint32_t code, unused;
+} cf_b_fault;
+
 typedef enum cf_section {
     CF_B_SOURCES,
     CF_B_RECORDS,
@@ -144,7 +179,10 @@ typedef enum cf_section {
     CF_B_SEALS,
     CF_B_MOVES,
     CF_B_COMPARES,
-    CF_B_CHECKS,  /* uint64_t: records read only for their checksum */
+    CF_B_CHECKS, /* uint64_t: records read only for their checksum */
+    CF_B_UNITS,
+    CF_B_SUBJECTS,
+    CF_B_FAULTS,
     CF_B_NUMBERS, /* int64_t */
     CF_B_BYTES,
     CF_B_SECTIONS
@@ -181,10 +219,13 @@ typedef struct cf_block {
     const cf_b_move *moves;
     const cf_b_compare *compares;
     const uint64_t *checks;
+    const cf_b_unit *units;
+    const cf_b_subject *subjects;
+    const cf_b_fault *faults;
     const int64_t *numbers;
     const char *bytes;
     uint64_t n_sources, n_records, n_files, n_chunks, n_tensors, n_values, n_terms, n_seals,
-        n_moves, n_compares, n_checks, n_numbers, n_bytes;
+        n_moves, n_compares, n_checks, n_units, n_subjects, n_faults, n_numbers, n_bytes;
 } cf_block;
 
 /* Checks all of it; n_roots is how many CKPTs the command line named. E_INTERNAL for a block that

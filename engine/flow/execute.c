@@ -14,6 +14,7 @@
 #include "num.h"
 #include "pool.h"
 #include "records.h"
+#include "replicas.h"
 #include "seal.h"
 #include "view.h"
 #include "windows.h"
@@ -35,60 +36,15 @@ typedef struct run {
     bool reading_back;
 } run;
 
-void cf_replica_conflict(cf_err *err, int32_t a, const char *in_a, int32_t b, const char *in_b)
-{
-    if (a < 0 || b < 0) {
-        cf_err_set(err, CF_E_META_CONFLICT, "%s and %s both hold it, with different bytes", in_a,
-                   in_b);
-        cf_err_set_hint(err,
-                        "if these are shards: a format plugin says how they join, see --format");
-    } else {
-        cf_err_set(err, CF_E_META_CONFLICT, "rank %d (%s) and rank %d (%s) hold different bytes", a,
-                   in_a, b, in_b);
-        cf_err_set_hint(err, "--replicas trust takes rank %d's", a);
-    }
-}
-
 /* ---- before the first byte ---------------------------------------------------------------------
  */
-
-static bool compare_piece(run *r, const cf_b_compare *c, uint64_t at, uint64_t size, int thread,
-                          cf_err *err)
-{
-    const uint64_t half = r->x->means->tile / 2;
-    uint8_t *left = r->buffers[thread], *right = left + half;
-    uint32_t crc;
-    bool known;
-    for (uint64_t from = at; from < at + size; from += half) {
-        const uint64_t to = from + half < at + size ? from + half : at + size;
-        if (!cf_gather_fill(&r->gathers[thread], c->left, 1, from, to, left, &crc, &known, err) ||
-            !cf_gather_fill(&r->gathers[thread], c->right, 1, from, to, right, &crc, &known, err))
-            return false;
-        if (memcmp(left, right, to - from) == 0) continue;
-        uint64_t k = 0;
-        while (left[k] == right[k]) k++;
-        const cf_b_move *a = &r->block->moves[c->left], *b = &r->block->moves[c->right];
-        const cf_b_record *ra = &r->block->records[a->record], *rb = &r->block->records[b->record];
-        cf_replica_conflict(err, c->left_rank, cf_record_path(r->block, ra), c->right_rank,
-                            cf_record_path(r->block, rb));
-        const size_t n = strlen(err->message);
-        snprintf(err->message + n, sizeof err->message - n, ", first in element %llu",
-                 (unsigned long long)((from + k) / (uint64_t)cf_dtype_size((cf_dtype)a->dtype)));
-        return false;
-    }
-    return true;
-}
 
 static bool compare_one(void *ctx, uint64_t number, int thread, cf_err *err)
 {
     run *r = ctx;
-    const cf_b_compare *c = &r->block->compares[number];
-    uint64_t at, size;
-    bool ok = true;
-    if (cf_stopped(r->x, err)) return false;
-    for (uint64_t i = 0; ok && cf_compare_part(c, i, &at, &size); i++)
-        ok = compare_piece(r, c, at, size, thread, err);
-    return ok || cf_err_in_member(err, cf_block_text(r->block, c->key));
+    return !cf_stopped(r->x, err) &&
+           cf_replica_compare(r->block, &r->block->compares[number], &r->gathers[thread],
+                              r->buffers[thread], err);
 }
 
 static bool crc_fault(const run *r, uint64_t number, uint32_t crc, cf_err *err);
@@ -423,7 +379,7 @@ static bool carry_out(run *r, cf_sink *sink, cf_outcome *o, cf_err *err)
     const cf_block *b = r->block;
     const int threads = r->x->threads;
     const uint64_t tall = r->x->means->tall;
-    if (!cf_records_open(&r->records, r->x, sink, err)) return false;
+    if (!cf_records_open(&r->records, r->x, sink, NULL, err)) return false;
     for (int i = 0; i < threads; i++) {
         r->buffers[i] = malloc(tall > r->x->means->tile ? tall : r->x->means->tile);
         if (!r->buffers[i]) return cf_fail(err, CF_E_MEMORY, "out of memory");

@@ -47,8 +47,6 @@ typedef struct cf_outcome {
 } cf_outcome;
 
 bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_err *err);
-/* The error of two copies that differ; ranks -1: not known. */
-void cf_replica_conflict(cf_err *err, int32_t a, const char *in_a, int32_t b, const char *in_b);
 void cf_outcome_free(cf_outcome *outcome);
 
 /* ckptflow-manifest.json of the output, written through the sink (and synced, and read back, as x

@@ -16,10 +16,12 @@ void cf_faults_free(cf_faults *f)
     pthread_mutex_destroy(&f->lock);
 }
 
+/* A checksum may be held against its member twice, when it is parsed and when all is read. */
 static bool same(const cf_fault *f, const cf_err *err)
 {
-    return f->code == err->code && f->offset == err->offset && !strcmp(f->file, err->file) &&
-           !strcmp(f->member, err->member) && !strcmp(f->message, err->message);
+    return f->code == err->code && !strcmp(f->file, err->file) && !strcmp(f->member, err->member) &&
+           (err->code == CF_E_ZIP_CRC ||
+            (f->offset == err->offset && !strcmp(f->message, err->message)));
 }
 
 static const char *keep(cf_faults *f, const char *text)
@@ -53,7 +55,8 @@ bool cf_faults_take(cf_faults *f, const cf_err *err)
 static int by_place(const void *a, const void *b)
 {
     const cf_fault *x = a, *y = b;
-    int order = strcmp(x->file, y->file);
+    int order = (x->code == CF_E_COVERAGE) - (y->code == CF_E_COVERAGE);
+    if (!order) order = strcmp(x->file, y->file);
     if (!order) order = (x->offset > y->offset) - (x->offset < y->offset);
     if (!order) order = strcmp(x->member, y->member);
     return order ? order : strcmp(x->message, y->message);

@@ -33,7 +33,8 @@ void cf_faults_free(cf_faults *faults);
 /* Puts an error of the input into the list, once; false, and nothing done, for another error or
  * without a list (NULL): then the caller fails with it. */
 bool cf_faults_take(cf_faults *faults, const cf_err *err);
-/* By file, place in it, member: the same list whatever thread found what. */
+/* Holes last, for something else is their cause; then by file, place in it, member: the same list
+ * whatever thread found what. */
 void cf_faults_sort(cf_faults *faults);
 /* A fault as an error again. */
 void cf_fault_error(const cf_fault *fault, cf_err *err);

@@ -43,6 +43,9 @@ void cf_lay_bytes(cf_layout *l, const char *path, const cf_text *text);
 /* The items of a write: one an entry, cast as the options say; with --values per-rank one for each
  * rank's copy of a tensor that differs, under rank<N>.<name>. */
 bool cf_lay_items(cf_layout *l, const cf_write *w, cf_items *items, cf_err *err);
+/* All replicas of a row, once: equal by their stored checksums, or to be compared. E_META_CONFLICT
+ * where those differ. *compared is set if there was anything to hold together. */
+bool cf_lay_replicas(cf_layout *l, cf_row *row, bool *compared, cf_err *err);
 bool cf_lay_view(cf_layout *l, cf_items *items, const char *name, const cf_view *view, cf_err *err);
 /* One safetensors file, or several and their index where max_shard_size or the header's limit asks
  * for it. options may be NULL. */

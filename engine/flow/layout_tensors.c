@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "execute.h"
 #include "laying.h"
 #include "num.h"
 #include "pattern.h"
+#include "replicas.h"
 #include "safetensors.h"
 #include "save.h"
 
@@ -80,8 +80,7 @@ static bool add_replica(cf_layout *l, const cf_row *row, const cf_piece *kept, c
     return true;
 }
 
-/* All replicas of a row, once. */
-static bool add_replicas(cf_layout *l, cf_row *row, bool *compared, cf_err *err)
+bool cf_lay_replicas(cf_layout *l, cf_row *row, bool *compared, cf_err *err)
 {
     for (size_t i = 0; !row->compared && !may_differ(l, row) && i < row->n_pieces; i++)
         if (row->pieces[i].replica_of != i &&
@@ -116,7 +115,7 @@ static bool add_filling(cf_layout *l, cf_item *it, cf_b_chunk *chunk, cf_err *er
     for (size_t i = 0; i < t->n_terms; i++)
         for (size_t k = 0; k < t->terms[i].count; k++)
             if (t->terms[i].tiles[k].row &&
-                !add_replicas(l, t->terms[i].tiles[k].row, &it->compared, err))
+                !cf_lay_replicas(l, t->terms[i].tiles[k].row, &it->compared, err))
                 return false;
     if (!t->sum) return add_term(l, it, &t->terms[0], it->cast, &chunk->move, &chunk->moves, err);
     chunk->sum = true;

@@ -26,7 +26,7 @@ void cf_mover_free(cf_mover *m)
     cf_arena_free(&m->arena);
 }
 
-static uint32_t source_of(cf_mover *m, uint32_t file)
+uint32_t cf_mover_source(cf_mover *m, uint32_t file)
 {
     if (!m->sources[file]) {
         const cf_dir_file *f = &m->source->dir.files[file];
@@ -43,8 +43,9 @@ static uint32_t source_of(cf_mover *m, uint32_t file)
 
 uint32_t cf_mover_file(cf_mover *m, uint32_t file)
 {
-    const cf_b_record r = {
-        .size = m->source->dir.files[file].size, .source = source_of(m, file), .place = CF_IN_FILE};
+    const cf_b_record r = {.size = m->source->dir.files[file].size,
+                           .source = cf_mover_source(m, file),
+                           .place = CF_IN_FILE};
     return (uint32_t)cf_blocker_add(m->b, CF_B_RECORDS, &r, sizeof r);
 }
 
@@ -77,7 +78,7 @@ static bool record_of(cf_mover *m, const cf_storage *s, uint32_t *number, cf_err
         if (s->place == CF_IN_MEMORY)
             r.bytes = cf_blocker_text(m->b, (const char *)s->bytes, s->size);
         else
-            r.source = source_of(m, s->file);
+            r.source = cf_mover_source(m, s->file);
         *known = cf_blocker_add(m->b, CF_B_RECORDS, &r, sizeof r);
     }
     *number = (uint32_t)*known;

@@ -17,6 +17,8 @@ typedef struct cf_mover {
 bool cf_mover_init(cf_mover *m, cf_source *source, cf_blocker *b, cf_err *err);
 void cf_mover_free(cf_mover *m);
 
+/* The source that a file of the listing is; its number. */
+uint32_t cf_mover_source(cf_mover *m, uint32_t file);
 /* A whole file of the listing as a record. */
 uint32_t cf_mover_file(cf_mover *m, uint32_t file);
 

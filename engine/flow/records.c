@@ -19,21 +19,43 @@ static const char *path_of(const cf_records *r, const cf_b_record *rec)
     return cf_record_path(r->block, rec);
 }
 
+bool cf_source_reopen(const cf_execution *x, uint64_t number, int *fd, cf_err *err)
+{
+    const cf_b_source *s = &x->block->sources[number];
+    const char *path = cf_block_text(x->block, s->path);
+    cf_dir_file is;
+    if (!cf_beneath_open(x->roots[s->root], path, fd, &is, err)) return cf_err_in_file(err, path);
+    if (is.size == s->size && is.device == s->device && is.inode == s->inode &&
+        is.mtime_ns == s->mtime_ns)
+        return true;
+    close(*fd);
+    *fd = -1;
+    cf_fail(err, CF_E_IO, "the file changed since it was planned");
+    return cf_err_in_file(err, path);
+}
+
+static bool is_wanted(const cf_records *r, uint64_t record)
+{
+    return !r->wanted || r->wanted[record];
+}
+
+static bool open_source(cf_records *r, uint64_t number, cf_err *err)
+{
+    if (!cf_source_reopen(r->x, number, &r->fds[number], err)) return false;
+    cf_input_open(&r->bytes.inputs[number], r->x->means->io, r->fds[number],
+                  r->block->sources[number].size);
+    return true;
+}
+
 static bool open_sources(cf_records *r, cf_err *err)
 {
     const cf_block *b = r->block;
-    for (uint64_t i = 0; i < b->n_sources; i++) {
-        const cf_b_source *s = &b->sources[i];
-        const char *path = cf_block_text(b, s->path);
-        cf_dir_file is;
-        if (!cf_beneath_open(r->x->roots[s->root], path, &r->fds[i], &is, err))
-            return cf_err_in_file(err, path);
-        if (is.size != s->size || is.device != s->device || is.inode != s->inode ||
-            is.mtime_ns != s->mtime_ns) {
-            cf_fail(err, CF_E_IO, "the file changed since it was planned");
-            return cf_err_in_file(err, path);
-        }
-        cf_input_open(&r->bytes.inputs[i], r->x->means->io, r->fds[i], s->size);
+    for (uint64_t i = 0; !r->wanted && i < b->n_sources; i++)
+        if (!open_source(r, i, err)) return false;
+    for (uint64_t i = 0; r->wanted && i < b->n_records; i++) {
+        const uint32_t source = b->records[i].source;
+        if (!r->wanted[i] || b->records[i].place == CF_IN_MEMORY || r->fds[source] >= 0) continue;
+        if (!open_source(r, source, err)) return false;
     }
     return true;
 }
@@ -43,6 +65,7 @@ bool cf_records_unchanged(const cf_records *r, cf_err *err)
     for (uint64_t i = 0; i < r->block->n_sources; i++) {
         const cf_b_source *s = &r->block->sources[i];
         struct stat st;
+        if (r->fds[i] < 0) continue; /* nothing was wanted of it */
         if (fstat(r->fds[i], &st) == 0 && (uint64_t)st.st_size == s->size &&
             (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == s->mtime_ns)
             continue;
@@ -87,7 +110,8 @@ bool cf_drop_cache(int fd, cf_err *err)
 static bool reserve(cf_records *r, uint64_t size, cf_span *span, cf_err *err)
 {
     pthread_mutex_lock(&r->lock);
-    const bool ok = r->scratch >= 0 || cf_sink_scratch(r->sink, 0, &r->scratch, err);
+    const bool ok = r->scratch >= 0 || (r->sink ? cf_sink_scratch(r->sink, 0, &r->scratch, err)
+                                                : cf_temporary(&r->scratch, err));
     *span = (cf_span){.fd = r->scratch, .start = r->scratch_end, .size = size};
     if (ok) r->scratch_end += size;
     pthread_mutex_unlock(&r->lock);
@@ -206,7 +230,7 @@ static bool open_item(void *ctx, uint64_t number, int thread, cf_err *err)
     cf_records *r = ctx;
     const cf_b_record *rec = &r->block->records[number];
     (void)thread;
-    if (rec->place != CF_IN_ITEM) return true;
+    if (rec->place != CF_IN_ITEM || !is_wanted(r, number)) return true;
     if (cf_stopped(r->x, err)) return false;
     cf_arena tree, keep;
     cf_arena_init(&tree, (64u << 20));
@@ -235,6 +259,7 @@ static bool locate(cf_records *r, cf_err *err)
     for (uint64_t i = 0; i < b->n_records; i++) {
         const cf_b_record *rec = &b->records[i];
         cf_span *span = &r->bytes.records[i];
+        if (!is_wanted(r, i)) continue;
         r->has_crc[i] = rec->has_crc;
         r->crc[i] = rec->crc;
         if (rec->place == CF_IN_MEMORY) {
@@ -261,9 +286,10 @@ static int *new_fds(cf_arena *arena, uint64_t count)
     return fds;
 }
 
-bool cf_records_open(cf_records *r, const cf_execution *x, cf_sink *sink, cf_err *err)
+bool cf_records_open(cf_records *r, const cf_execution *x, cf_sink *sink, const bool *wanted,
+                     cf_err *err)
 {
-    *r = (cf_records){.x = x, .block = x->block, .sink = sink, .scratch = -1};
+    *r = (cf_records){.x = x, .block = x->block, .sink = sink, .scratch = -1, .wanted = wanted};
     cf_arena_init(&r->arena, 0);
     pthread_mutex_init(&r->lock, NULL);
     r->bytes.block = x->block;

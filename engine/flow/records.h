@@ -23,10 +23,15 @@ typedef struct cf_records {
     pthread_mutex_t lock;
     int scratch; /* -1 until needed */
     uint64_t scratch_end;
+    const bool *wanted; /* by number of the record: only those are opened; NULL: all */
 } cf_records;
 
-/* cf_records_close after it, also when it failed. Errors name file and member. */
-bool cf_records_open(cf_records *r, const cf_execution *x, cf_sink *sink, cf_err *err);
+/* sink: where scratch goes; NULL: to the folder for temporary files. wanted: as in the struct.
+ * cf_records_close after it, also when it failed. Errors name file and member. */
+bool cf_records_open(cf_records *r, const cf_execution *x, cf_sink *sink, const bool *wanted,
+                     cf_err *err);
+/* Opens a source of the block; E_IO if it is not what it was when it was planned. */
+bool cf_source_reopen(const cf_execution *x, uint64_t number, int *fd, cf_err *err);
 /* Are the sources still what they were? E_IO if one was written to meanwhile: what was read may be
  * of both. */
 bool cf_records_unchanged(const cf_records *r, cf_err *err);

@@ -239,18 +239,41 @@ bool cf_sink_create(cf_sink *sink, const char *path, uint64_t size, int *fd, cf_
     return true;
 }
 
-bool cf_sink_scratch(cf_sink *sink, uint64_t size, int *fd, cf_err *err)
+/* A file without a name in a folder; -1 with errno. */
+static int nameless(int dir)
 {
-    int got = openat(sink->dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    int got = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     for (int i = 0; got < 0 && i < 1000; i++) { /* no O_TMPFILE: a name, for a moment */
         char name[32];
         snprintf(name, sizeof name, ".scratch-%d", i);
-        got = openat(sink->dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        got = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (got >= 0)
-            unlinkat(sink->dir, name, 0);
+            unlinkat(dir, name, 0);
         else if (errno != EEXIST)
             break;
     }
+    return got;
+}
+
+bool cf_temporary(int *fd, cf_err *err)
+{
+    const char *places[] = {getenv("TMPDIR"), "/var/tmp", "/tmp"};
+    *fd = -1;
+    for (size_t i = 0; *fd < 0 && i < sizeof places / sizeof *places; i++) {
+        const int dir =
+            places[i] && *places[i] ? open(places[i], O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+        if (dir < 0) continue;
+        *fd = nameless(dir);
+        const int sys = errno;
+        close(dir);
+        errno = sys;
+    }
+    return *fd >= 0 || cf_fail_sys(err, errno, "cannot make a temporary file");
+}
+
+bool cf_sink_scratch(cf_sink *sink, uint64_t size, int *fd, cf_err *err)
+{
+    const int got = nameless(sink->dir);
     if (got < 0) return cf_fail_sys(err, errno, "cannot make a scratch file");
     if (!reserve(got, size, err)) {
         close(got);

@@ -41,6 +41,8 @@ bool cf_sink_keep(cf_sink *sink, bool planned(const void *ctx, const char *path)
 bool cf_sink_create(cf_sink *sink, const char *path, uint64_t size, int *fd, cf_err *err);
 /* A file without a name in the partial folder: it is gone when it is closed. */
 bool cf_sink_scratch(cf_sink *sink, uint64_t size, int *fd, cf_err *err);
+/* The same in $TMPDIR, else /var/tmp or /tmp: for work that has no output. */
+bool cf_temporary(int *fd, cf_err *err);
 /* The journal goes, then the rename (RENAME_NOREPLACE; with overwrite the old OUT is replaced and
  * then removed). fsync: files were synced by the caller; folders and parent are synced here. */
 bool cf_sink_commit(cf_sink *sink, bool fsync, cf_err *err);
