@@ -8,6 +8,7 @@
 
 #include "dtype.h"
 #include "execute.h"
+#include "memory.h"
 #include "output.h"
 #include "print.h"
 #include "verbs.h"
@@ -145,7 +146,9 @@ bool cf_verb_plan(const cf_options *o, cf_err *err)
     if (ok) {
         cf_price price;
         cf_text text = {0};
+        const uint64_t now = cf_memory_now(); /* a run stands here too before it writes */
         cf_block_price(&block, &means, &price);
+        price.memory = cf_memory_largest(now + price.memory);
         if (!cf_free_space(out, &space, &none)) space = 0;
         (o->json ? show_json : show_text)(&block, &price, out, space, &text);
         ok = cf_print_out(&text, err);

@@ -7,6 +7,7 @@
 
 #include "execute.h"
 #include "journal.h"
+#include "memory.h"
 #include "output.h"
 #include "print.h"
 #include "progress.h"
@@ -59,9 +60,11 @@ static void show_result(const cf_options *o, const char *out, const cf_block *b,
         cf_text_json(text, out, strlen(out));
         cf_text_printf(text,
                        ",\"read\":%llu,\"requests\":%llu,\"written\":%llu,\"read_back\":%llu,"
-                       "\"windows\":%llu,\"resumed\":%llu,\"seconds\":%.3f,\"files\":[",
+                       "\"memory\":%llu,\"windows\":%llu,\"resumed\":%llu,\"seconds\":%.3f,"
+                       "\"files\":[",
                        (unsigned long long)done->read, (unsigned long long)done->requests,
                        (unsigned long long)done->written, (unsigned long long)done->read_back,
+                       (unsigned long long)cf_memory_largest(cf_memory_peak()),
                        (unsigned long long)done->windows, (unsigned long long)done->found, seconds);
         for (uint64_t i = 0; i < b->n_files; i++) {
             cf_text_str(text, i ? ",{\"path\":" : "{\"path\":");

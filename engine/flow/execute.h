@@ -58,7 +58,7 @@ bool cf_manifest_write(const cf_execution *x, const cf_outcome *outcome, cf_sink
 typedef struct cf_price {
     uint64_t read, written, requests,
         scratch;     /* bytes; scratch: of compressed records, beside OUT */
-    uint64_t memory; /* bytes at the peak, for the given threads */
+    uint64_t memory; /* bytes at the peak, on top of the block and all else that is there before */
 } cf_price;
 void cf_block_price(const cf_block *block, const cf_means *means, cf_price *price);
 

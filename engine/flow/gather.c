@@ -248,10 +248,13 @@ static bool each(task *t, const box *b, int at, uint64_t from, uint8_t *to)
     return true;
 }
 
-static bool count_requests(cf_gather *g, int64_t count, int64_t size)
+/* count requests of `size` bytes, `together` of them in scratch. */
+static bool count_requests(cf_gather *g, int64_t count, int64_t size, int64_t together)
 {
+    const uint64_t used = (uint64_t)(size * cf_min(count, together));
     g->requests += (uint64_t)count;
     g->read += (uint64_t)(count * size);
+    if (used > g->scratched) g->scratched = used;
     return true;
 }
 
@@ -264,7 +267,7 @@ static bool stretches(task *t, const box *b, int at, uint64_t from, uint8_t *to)
     const int64_t room = (int64_t)t->g->means->tile;
     const int64_t pitch = (inner->extent + 2 * LINE - 1) / LINE * LINE;
     const int64_t most = pitch <= room ? room / pitch : 1;
-    if (t->g->dry) return count_requests(t->g, l->count, inner->extent);
+    if (t->g->dry) return count_requests(t->g, l->count, inner->extent, most);
     for (int64_t i = 0; i < l->count; i += most) {
         const int64_t n = cf_min(most, l->count - i);
         for (int64_t k = 0; k < n; k++)
@@ -296,8 +299,8 @@ static bool gather(task *t, const box *b, int at, uint64_t from, uint8_t *to)
     if (most <= 1) return (at == b->n - 1 ? each : stretches)(t, b, at, from, to);
     if (t->g->dry) {
         const int64_t full = l->count / most, rest = l->count % most;
-        count_requests(t->g, full, (most - 1) * l->from + inner->extent);
-        return count_requests(t->g, rest > 0, (rest - 1) * l->from + inner->extent);
+        count_requests(t->g, full, (most - 1) * l->from + inner->extent, 1);
+        return count_requests(t->g, rest > 0, (rest - 1) * l->from + inner->extent, 1);
     }
     for (int64_t i = 0; i < l->count; i += most) {
         box part = *b;
@@ -503,10 +506,9 @@ static bool cast_move(task *t, uint64_t from, uint64_t to, uint64_t *filled)
         return cf_fail(t->err, CF_E_MEMORY, "out of memory");
     uint8_t *const result = t->result;
     t->buffer = t->g->staging;
-    const uint64_t last = to / cast, all = last - from / cast, tile = t->g->means->tile;
+    const uint64_t last = to / cast, all = last - from / cast;
     /* what is tall is cast at one go, anything else while it is in cache */
-    const uint64_t step =
-        (to - from > tile && all * size <= t->g->means->staging ? all : tile / size);
+    const uint64_t step = all * size <= t->g->means->staging ? all : t->g->means->tile / size;
     for (uint64_t first = from / cast, at = first; at < last; at += step) {
         const uint64_t end = at + step < last ? at + step : last;
         uint64_t bytes;

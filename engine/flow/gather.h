@@ -41,6 +41,7 @@ typedef struct cf_gather {
     uint8_t *staging;     /* elements to be cast; NULL until needed */
     cf_stretches checked; /* of records */
     uint64_t read, requests;
+    uint64_t scratched; /* dry: bytes of scratch that were used at a time */
     bool dry; /* nothing is read or changed, only counted: `bytes` needs its block alone */
 } cf_gather;
 

@@ -25,13 +25,16 @@ static uint64_t tall_of(const cf_block *b, const cf_b_move *m)
     if (!across) return 0;
     const uint64_t size = (uint64_t)cf_dtype_size((cf_dtype)m->dtype);
     const uint64_t cast = (uint64_t)cf_dtype_size((cf_dtype)m->cast);
-    uint64_t rows = (STRETCH + (uint64_t)inner[1] - 1) / (uint64_t)inner[1], bytes;
-    if (rows > (uint64_t)inner[0]) rows = (uint64_t)inner[0];
-    if (__builtin_mul_overflow(rows, (uint64_t)inner[2] / size * cast, &bytes)) return CF_WINDOW;
-    return bytes < CF_WINDOW ? bytes : CF_WINDOW;
+    const uint64_t row = (uint64_t)inner[2] / size * cast, all = (uint64_t)inner[0];
+    if (row > CF_WINDOW) return CF_WINDOW;
+    uint64_t rows = (STRETCH + (uint64_t)inner[1] - 1) / (uint64_t)inner[1];
+    if (rows > CF_WINDOW / row) rows = CF_WINDOW / row;
+    if (rows > all) rows = all;
+    const uint64_t parts = (all + rows - 1) / rows; /* of the piece: alike */
+    return (all + parts - 1) / parts * row;
 }
 
-static uint64_t chunk_tall(const cf_block *b, const cf_b_chunk *c)
+uint64_t cf_chunk_tall(const cf_block *b, const cf_b_chunk *c)
 {
     uint64_t tall = 0;
     for (uint64_t i = 0; !c->sum && i < c->moves && i < MOST_LOOKED_AT; i++) {
@@ -44,7 +47,7 @@ static uint64_t chunk_tall(const cf_block *b, const cf_b_chunk *c)
 uint64_t cf_chunk_tile(const cf_block *b, const cf_b_chunk *c, const cf_means *means)
 {
     if (means->tall <= means->tile) return means->tile;
-    const uint64_t tall = chunk_tall(b, c);
+    const uint64_t tall = cf_chunk_tall(b, c);
     return tall < means->tile ? means->tile : tall < means->tall ? tall : means->tall;
 }
 
@@ -61,7 +64,7 @@ static needs needs_of(const cf_block *b)
     for (uint64_t i = 0; i < b->n_chunks; i++) {
         const cf_b_chunk *c = &b->chunks[i];
         n.sum |= c->sum;
-        const uint64_t tall = chunk_tall(b, c);
+        const uint64_t tall = cf_chunk_tall(b, c);
         if (tall > n.tall) n.tall = tall;
         for (uint64_t k = 0; tall && !c->sum && k < c->moves; k++) {
             const cf_b_move *m = &b->moves[c->move + k];
@@ -81,7 +84,7 @@ static uint64_t take(cf_means *m, const needs *n)
     const bool tall = m->tall > m->tile;
     m->reading = cf_reader_memory(m->io) * m->tile / CF_TILE;
     m->staging = !n->cast ? 0 : m->tile;
-    if (tall && m->tall * n->ratio > m->staging) m->staging = m->tall * n->ratio;
+    if (n->tall && m->tall * n->ratio > m->staging) m->staging = m->tall * n->ratio;
     m->sum = n->sum ? 2 * m->tile : 0;
     return (tall ? m->tall : m->tile) + m->tile + m->staging + m->sum + m->reading;
 }

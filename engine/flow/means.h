@@ -32,6 +32,10 @@ typedef struct cf_means {
 bool cf_means_fit(cf_means *means, const cf_block *block, int threads, cf_io io, uint64_t max_mem,
                   cf_err *err);
 
+/* Bytes of output that bring so much of the chunk's source together that a request is worth it, at
+ * most a window; 0 where the source does not lie across. */
+uint64_t cf_chunk_tall(const cf_block *block, const cf_b_chunk *chunk);
+
 /* Bytes of output to put together at a time in this chunk: more than a tile where its source lies
  * across, so that a stretch of the source is long enough to be worth a request. */
 uint64_t cf_chunk_tile(const cf_block *block, const cf_b_chunk *chunk, const cf_means *means);
