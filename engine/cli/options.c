@@ -61,6 +61,7 @@ static const host_option OPTIONS[] = {
      "inspect: where each tensor's pieces lie; reads: each item"},
     {"quick", 0, FLAG, AT(quick), NULL, "verify: metadata only, no tensor is read"},
     {"sample", 0, TEXT, AT(sample), "5%|N/M", "verify: so much of it, or part N of M"},
+    {"tol", 0, TEXT, AT(tol), "X|X%|Nulp", "diff: so far apart is the same; |a - b| <= X"},
     {"print", 0, TEXT, AT(print), "NAME", "plugins: the text of one"},
     {"quiet", 'q', FLAG, AT(quiet), NULL, "no notes"},
     {"verbose", 'v', FLAG, AT(verbose), NULL, "more notes"},

@@ -13,7 +13,7 @@ typedef bool cf_verb(const cf_options *o, cf_err *err);
 extern int cf_verb_status;
 
 cf_verb cf_verb_run, cf_verb_plan, cf_verb_inspect, cf_verb_plugins, cf_verb_version, cf_verb_reads,
-    cf_verb_place, cf_verb_verify;
+    cf_verb_place, cf_verb_verify, cf_verb_diff;
 
 /* Options that a verb has for itself; a list ends with one without a name. */
 extern const cf_option cf_reads_options[], cf_place_options[];
@@ -35,6 +35,8 @@ bool cf_options_decode(const cf_reply *reply, cf_arena *arena, cf_option **optio
  */
 bool cf_job_plan(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_verify(const void *options, cf_text *out, cf_text *notes, cf_err *err);
+/* ctx: of verb_diff.c. */
+bool cf_job_diff(const void *asking, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_inspect(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_plugins(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_reads(const void *options, cf_text *out, cf_text *notes, cf_err *err);

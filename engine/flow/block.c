@@ -10,14 +10,23 @@
 #include "view.h"
 
 static const size_t SIZE[CF_B_SECTIONS] = {
-    [CF_B_SOURCES] = sizeof(cf_b_source),   [CF_B_RECORDS] = sizeof(cf_b_record),
-    [CF_B_FILES] = sizeof(cf_b_file),       [CF_B_CHUNKS] = sizeof(cf_b_chunk),
-    [CF_B_TENSORS] = sizeof(cf_b_tensor),   [CF_B_VALUES] = sizeof(cf_b_value),
-    [CF_B_TERMS] = sizeof(cf_b_term),       [CF_B_SEALS] = sizeof(cf_b_seal),
-    [CF_B_MOVES] = sizeof(cf_b_move),       [CF_B_COMPARES] = sizeof(cf_b_compare),
-    [CF_B_CHECKS] = sizeof(uint64_t),       [CF_B_UNITS] = sizeof(cf_b_unit),
-    [CF_B_SUBJECTS] = sizeof(cf_b_subject), [CF_B_FAULTS] = sizeof(cf_b_fault),
-    [CF_B_NUMBERS] = sizeof(int64_t),       [CF_B_BYTES] = 1,
+    [CF_B_SOURCES] = sizeof(cf_b_source),
+    [CF_B_RECORDS] = sizeof(cf_b_record),
+    [CF_B_FILES] = sizeof(cf_b_file),
+    [CF_B_CHUNKS] = sizeof(cf_b_chunk),
+    [CF_B_TENSORS] = sizeof(cf_b_tensor),
+    [CF_B_VALUES] = sizeof(cf_b_value),
+    [CF_B_TERMS] = sizeof(cf_b_term),
+    [CF_B_SEALS] = sizeof(cf_b_seal),
+    [CF_B_MOVES] = sizeof(cf_b_move),
+    [CF_B_COMPARES] = sizeof(cf_b_compare),
+    [CF_B_CHECKS] = sizeof(uint64_t),
+    [CF_B_UNITS] = sizeof(cf_b_unit),
+    [CF_B_SUBJECTS] = sizeof(cf_b_subject),
+    [CF_B_FAULTS] = sizeof(cf_b_fault),
+    [CF_B_PAIRS] = sizeof(cf_b_pair),
+    [CF_B_NUMBERS] = sizeof(int64_t),
+    [CF_B_BYTES] = 1,
 };
 
 static const char MAGIC[8] = "CKPTPLAN";
@@ -310,6 +319,30 @@ static bool check_unit(const cf_block *b, const cf_b_unit *u, cf_err *err)
                                                    : true;
 }
 
+static bool check_pair(const cf_block *b, const cf_b_pair *p, cf_err *err)
+{
+    uint64_t elements[2] = {0};
+    if (p->kind > CF_PAIR_COPY || !text_ok(b, p->what)) return bad(err, "a pair");
+    for (int s = 0; s < 2; s++) {
+        if (!text_ok(b, p->key[s]) || p->dtype[s] >= CF_DTYPES || p->ndim[s] > CF_MOST_DIMS ||
+            !range_ok(p->dims[s], p->ndim[s], b->n_numbers))
+            return bad(err, "a side of a pair");
+        if (p->chunk[s] == CF_B_NONE) continue;
+        if (p->chunk[s] >= b->n_chunks) return bad(err, "the chunk of a pair");
+        const cf_b_chunk *c = &b->chunks[p->chunk[s]];
+        if (c->dtype == CF_NO_DTYPE || c->dtype != p->dtype[s] || c->sum)
+            return bad(err, "the dtype of a pair");
+        const uint64_t size = (uint64_t)cf_dtype_size((cf_dtype)c->dtype);
+        elements[s] = (c->end - c->begin) / size;
+        if ((c->end - c->begin) % size || (elements[s] && !c->moves))
+            return bad(err, "the size of a pair");
+    }
+    const bool two = p->chunk[0] != CF_B_NONE && p->chunk[1] != CF_B_NONE;
+    if (two != (p->kind == CF_PAIR_TENSORS) || (two && elements[0] != elements[1]))
+        return bad(err, "the sides of a pair");
+    return true;
+}
+
 static bool check_verification(const cf_block *b, cf_err *err)
 {
     for (uint64_t i = 0; i < b->n_units; i++)
@@ -323,6 +356,8 @@ static bool check_verification(const cf_block *b, cf_err *err)
                 (b->numbers[k] < 0 || (uint64_t)b->numbers[k] >= b->n_records))
                 return bad(err, "a record of a subject");
     }
+    for (uint64_t i = 0; i < b->n_pairs; i++)
+        if (!check_pair(b, &b->pairs[i], err)) return false;
     for (uint64_t i = 0; i < b->n_faults; i++) {
         const cf_b_fault *f = &b->faults[i];
         if (!text_ok(b, f->file) || !text_ok(b, f->member) || !text_ok(b, f->message) ||
@@ -364,6 +399,7 @@ bool cf_block_open(cf_block *block, const void *bytes, size_t size, int n_roots,
     SECTION(units, CF_B_UNITS);
     SECTION(subjects, CF_B_SUBJECTS);
     SECTION(faults, CF_B_FAULTS);
+    SECTION(pairs, CF_B_PAIRS);
     SECTION(numbers, CF_B_NUMBERS);
     SECTION(bytes, CF_B_BYTES);
 #undef SECTION

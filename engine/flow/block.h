@@ -161,6 +161,25 @@ typedef struct cf_b_subject {
     uint8_t unused[6];
 } cf_b_subject;
 
+/* What `diff` holds together: of checkpoint A ([0]) and B ([1]). */
+typedef enum cf_pair_kind {
+    CF_PAIR_TENSORS, /* of one shape: both have a chunk, of as many elements */
+    CF_PAIR_SHAPES,  /* of two */
+    CF_PAIR_KINDS,   /* a tensor and a value */
+    CF_PAIR_EQUAL,   /* values that are equal, but for tensors inside them */
+    CF_PAIR_VALUES,  /* values that are not */
+    CF_PAIR_ALONE, /* only in one of them; with a chunk if it may have another name in the other */
+    CF_PAIR_COPY   /* a low-precision copy, only in one of them */
+} cf_pair_kind;
+
+typedef struct cf_b_pair {
+    cf_ref key[2], what;        /* what: where values differ, and how */
+    uint64_t chunk[2], dims[2]; /* CF_B_NONE: none; shapes in CF_B_NUMBERS */
+    uint8_t dtype[2], ndim[2];  /* CF_NO_DTYPE: a value */
+    uint8_t kind, in_b;         /* cf_pair_kind; of what is in one alone: it is B's */
+    uint8_t unused[2];
+} cf_b_pair;
+
 /* What planning found wrong. */
 typedef struct cf_b_fault {
     cf_ref file, member, message, hint;
@@ -183,6 +202,7 @@ typedef enum cf_section {
     CF_B_UNITS,
     CF_B_SUBJECTS,
     CF_B_FAULTS,
+    CF_B_PAIRS,
     CF_B_NUMBERS, /* int64_t */
     CF_B_BYTES,
     CF_B_SECTIONS
@@ -222,10 +242,11 @@ typedef struct cf_block {
     const cf_b_unit *units;
     const cf_b_subject *subjects;
     const cf_b_fault *faults;
+    const cf_b_pair *pairs;
     const int64_t *numbers;
     const char *bytes;
     uint64_t n_sources, n_records, n_files, n_chunks, n_tensors, n_values, n_terms, n_seals,
-        n_moves, n_compares, n_checks, n_units, n_subjects, n_faults, n_numbers, n_bytes;
+        n_moves, n_compares, n_checks, n_units, n_subjects, n_faults, n_pairs, n_numbers, n_bytes;
 } cf_block;
 
 /* Checks all of it; n_roots is how many CKPTs the command line named. E_INTERNAL for a block that

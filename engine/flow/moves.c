@@ -35,7 +35,7 @@ uint32_t cf_mover_source(cf_mover *m, uint32_t file)
                                .device = f->device,
                                .inode = f->inode,
                                .mtime_ns = f->mtime_ns,
-                               .root = f->root};
+                               .root = m->root + f->root};
         m->sources[file] = (uint32_t)cf_blocker_add(m->b, CF_B_SOURCES, &s, sizeof s) + 1;
     }
     return m->sources[file] - 1;

@@ -12,6 +12,7 @@ typedef struct cf_mover {
     cf_blocker *b;
     cf_map records;    /* storage pointer -> number + 1 */
     uint32_t *sources; /* number + 1 by file of the listing */
+    uint32_t root;     /* of the block's roots, the first of this source's; 0 */
 } cf_mover;
 
 bool cf_mover_init(cf_mover *m, cf_source *source, cf_blocker *b, cf_err *err);
