@@ -251,11 +251,41 @@ static int plan_sum(lua_State *L)
     return cf_push_tensor(L, cf_tensor_sum(cf_view_arena(L), list, weights, count, &err), &err);
 }
 
+/* Zeros: one row of them, or a part of one, lies in memory; the strides of the rest are 0. */
+static int plan_zeros(lua_State *L)
+{
+    enum { MOST_ROW = 1 << 16 };
+    const cf_plan *plan = check_plan(L);
+    const cf_dtype dtype = cf_check_dtype(L, 2);
+    int64_t shape[CF_MOST_DIMS], stride[CF_MOST_DIMS] = {0};
+    const int ndim = cf_check_shape(L, 3, shape);
+    int64_t row = cf_dtype_size(dtype);
+    if (ndim && shape[ndim - 1] > 0 && shape[ndim - 1] <= MOST_ROW / row) {
+        stride[ndim - 1] = 1;
+        row *= shape[ndim - 1];
+    }
+    cf_arena *arena = cf_view_arena(L);
+    cf_storage *storage = CF_NEW(arena, cf_storage);
+    const uint8_t *bytes = cf_calloc(arena, 1, (size_t)row);
+    cf_err err;
+    if (!storage || !bytes) {
+        cf_arena_ok(&plan->arena, &err);
+        return cf_raise(L, &err);
+    }
+    *storage =
+        (cf_storage){.place = CF_IN_MEMORY, .size = (uint64_t)row, .bytes = bytes, .name = ""};
+    const cf_view *view = cf_view_new(arena, storage, dtype, 0, ndim, shape, stride, &err);
+    if (!view) return cf_raise(L, &err);
+    cf_push_view(L, view);
+    return 1;
+}
+
 void cf_bind_plan(lua_State *L)
 {
     static const luaL_Reg methods[] = {
-        {"write", plan_write},   {"drop", plan_drop}, {"copy", plan_copy}, {"refuse", plan_refuse},
-        {"concat", plan_concat}, {"sum", plan_sum},   {"note", plan_note}, {NULL, NULL}};
+        {"write", plan_write},   {"drop", plan_drop},     {"copy", plan_copy},
+        {"refuse", plan_refuse}, {"concat", plan_concat}, {"sum", plan_sum},
+        {"note", plan_note},     {"zeros", plan_zeros},   {NULL, NULL}};
     static const cf_handle handle = {PLAN, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

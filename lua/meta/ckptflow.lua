@@ -396,6 +396,12 @@ function Plan:concat(views, dim) end
 ---@return ckptflow.View
 function Plan:sum(views, weights) end
 
+--- Zeros, which no file holds: for padding.
+---@param dtype ckptflow.Dtype
+---@param shape ckptflow.Shape
+---@return ckptflow.View
+function Plan:zeros(dtype, shape) end
+
 --- A line for people, with the plan.
 ---@param text string
 function Plan:note(text) end
@@ -559,6 +565,56 @@ function index.check(file, dir, name) end
 ---@param files ckptflow.File[]
 ---@return ckptflow.File[]
 function index.complete(dir, files) end
+
+---@class ckptflow.views  arrangements of views, exact and lazy; `dim` is 0 if it is not given
+local views = {}
+
+--- Views of one shape along a new dimension.
+---@param plan ckptflow.Plan
+---@param list ckptflow.View[]
+---@param dim? integer
+---@return ckptflow.View
+function views.stack(plan, list, dim) end
+
+--- Views of one shape, taken in turn along a dimension.
+---@param plan ckptflow.Plan
+---@param list ckptflow.View[]
+---@param dim? integer
+---@return ckptflow.View
+function views.interleave(plan, list, dim) end
+
+--- The way back: n views.
+---@param view ckptflow.View
+---@param n integer
+---@param dim? integer
+---@return ckptflow.View[]
+function views.deinterleave(view, n, dim) end
+
+--- The corner at the origin; sizes that are not smaller stay.
+---@param view ckptflow.View
+---@param shape integer[]
+---@return ckptflow.View
+function views.crop(view, shape) end
+
+--- Zeros behind it until it has this shape.
+---@param plan ckptflow.Plan
+---@param view ckptflow.View
+---@param shape integer[]
+---@return ckptflow.View
+function views.pad(plan, view, shape) end
+
+--- Their mean, computed in F64, in the dtype of the first.
+---@param plan ckptflow.Plan
+---@param list ckptflow.View[]
+---@return ckptflow.View
+function views.mean(plan, list) end
+
+--- A selection's tensors by name, floating point ones in dtype but those that a glob of keep fits.
+---@param sel ckptflow.Selection
+---@param dtype ckptflow.Dtype
+---@param keep? string[]
+---@return table<string, ckptflow.View>
+function views.cast(sel, dtype, keep) end
 
 ---@class ckptflow.json
 local json = {}

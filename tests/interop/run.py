@@ -13,6 +13,7 @@ import warnings
 import check_bench
 import check_deepspeed
 import check_hf
+import check_megatron
 import check_numpy
 import check_olmo
 import check_olmo_kinds
@@ -31,6 +32,7 @@ def main():
         check_olmo,
         check_olmo_kinds,
         check_numpy,
+        check_megatron,
         check_recipes,
         check_torch,
         check_deepspeed,
