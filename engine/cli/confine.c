@@ -240,6 +240,7 @@ static bool seccomp(int fd)
         {SYS_fcntl, ONE(1, EQUAL, F_GETFL)},
         {SYS_fcntl, ONE(1, EQUAL, F_GETFD)},
         {SYS_fcntl, ONE(1, EQUAL, F_SETFD)},
+        {SYS_fcntl, ONE(1, EQUAL, F_DUPFD_CLOEXEC)}, /* of what was unpacked, to read */
         {SYS_fcntl, {{0, EQUAL, own}, {1, EQUAL, F_ADD_SEALS}}},
     };
 #undef ONE

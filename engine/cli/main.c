@@ -144,8 +144,8 @@ static bool go(int argc, char **argv, cf_err *err)
         ok = help(v, own, n_own, about, err);
     else if (ok && (v->go == cf_verb_run || v->go == cf_verb_plan) && !o.recipe)
         ok = cf_fail(err, CF_E_USAGE, "%s needs a recipe and a checkpoint", name);
-    else if (ok)
-        ok = v->go(&o, err);
+    else if (ok) /* run looks at its output first, and unpacks beside it */
+        ok = (v->go == cf_verb_run || cf_unpack_inputs(&o, NULL, err)) && v->go(&o, err);
     cf_options_free(&o);
     cf_arena_free(&arena);
     return ok;

@@ -1,6 +1,7 @@
 /* inspect: what is in a checkpoint, from its metadata alone. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "pattern.h"
 #include "print.h"
@@ -18,10 +19,19 @@ static uint64_t bytes_of(const cf_row *row)
     return is_tensor(row) ? (uint64_t)(row->numel * cf_dtype_size(row->dtype)) : 0;
 }
 
-static bool wanted(const cf_options *o, const cf_row *row)
+/* How many of the words are folders or files of the checkpoint; those behind them are patterns. */
+static int checkpoints(const cf_options *o)
 {
-    if (o->n_inputs == 1) return true;
-    for (int i = 1; i < o->n_inputs; i++)
+    struct stat st;
+    int n = 1;
+    while (n < o->n_inputs && stat(o->inputs[n], &st) == 0) n++;
+    return n;
+}
+
+static bool wanted(const cf_options *o, int first, const cf_row *row)
+{
+    if (o->n_inputs == first) return true;
+    for (int i = first; i < o->n_inputs; i++)
         if (cf_glob_match(o->inputs[i], row->key)) return true;
     return false;
 }
@@ -224,8 +234,8 @@ bool cf_job_inspect(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
 {
     const cf_options *o = ctx;
     cf_options one = *o;
-    one.n_inputs = 1;          /* the rest are patterns */
-    static cf_scripts scripts; /* notes of what was not reached are empty */
+    one.n_inputs = checkpoints(o); /* the rest are patterns */
+    static cf_scripts scripts;     /* notes of what was not reached are empty */
     static cf_source source;
     static cf_catalogue cat;
     const bool ok = cf_scripts_find(&scripts, o->plugins.list, o->plugins.count, err) &&
@@ -237,11 +247,12 @@ bool cf_job_inspect(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
     cf_row **rows = CF_NEWS(&cat.arena, cf_row *, cat.count + 1);
     size_t n = 0;
     for (size_t i = 0; rows && i < cat.count; i++)
-        if (wanted(o, cat.rows[i])) rows[n++] = cat.rows[i];
+        if (wanted(o, one.n_inputs, cat.rows[i])) rows[n++] = cat.rows[i];
     if (!cf_arena_ok(&cat.arena, err)) return false;
-    if (!n && o->n_inputs > 1) {
-        cf_fail(err, CF_E_USAGE, "no key fits %s", o->inputs[1]);
-        return cf_err_hint(err, "patterns match whole keys: try '%s.*'", o->inputs[1]);
+    if (!n && o->n_inputs > one.n_inputs) {
+        const char *first = o->inputs[one.n_inputs];
+        cf_fail(err, CF_E_USAGE, "no key fits %s", first);
+        return cf_err_hint(err, "patterns match whole keys: try '%s.*'", first);
     }
     cf_text_add(out, notes->at, notes->size);
     cf_text_add(out, "", 1);

@@ -39,7 +39,7 @@ static void show_json(const cf_block *b, const cf_price *p, const char *out, uin
         ",\"read\":%llu,\"requests\":%llu,\"written\":%llu,\"scratch\":%llu,\"memory\":%llu,"
         "\"free\":%llu,\"moves\":%llu,\"comparisons\":%llu,\"files\":[",
         (unsigned long long)p->read, (unsigned long long)p->requests,
-        (unsigned long long)p->written, (unsigned long long)p->scratch,
+        (unsigned long long)p->written, (unsigned long long)(p->scratch + p->unpacked),
         (unsigned long long)p->memory, (unsigned long long)space, (unsigned long long)b->n_moves,
         (unsigned long long)b->n_compares);
     for (uint64_t i = 0; i < b->n_files; i++) {
@@ -97,8 +97,11 @@ static void show_text(const cf_block *b, const cf_price *p, const char *out, uin
     size_line(text, "writes", p->written, "");
     if (p->scratch)
         size_line(text, "scratch", p->scratch, " for compressed records, beside the output");
+    if (p->unpacked)
+        size_line(text, "scratch", p->unpacked, " for compressed files, beside the output");
     size_line(text, "memory", p->memory, " at the peak");
-    size_line(text, "free", space, p->written + p->scratch > space ? ": NOT ENOUGH" : "");
+    size_line(text, "free", space,
+              p->written + p->scratch + p->unpacked > space ? ": NOT ENOUGH" : "");
     if (b->n_compares)
         cf_text_printf(text, "%llu copies are compared first\n", (unsigned long long)b->n_compares);
 }

@@ -231,9 +231,8 @@ bool cf_verb_run(const cf_options *o, cf_err *err)
     cf_reply reply;
     cf_block block;
     if (!cf_output_path(o, out, err) || !cf_sink_check(out, o->overwrite, err) ||
-        !cf_child_run(cf_job_plan, o, o, &reply, err))
+        !cf_unpack_inputs(o, out, err) || !cf_child_run(cf_job_plan, o, o, &reply, err))
         return false;
-    cf_raise_descriptors();
     bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_inputs, err);
     if (ok && !o->quiet && !o->json)
         cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));

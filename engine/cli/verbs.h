@@ -45,6 +45,12 @@ bool cf_job_place(const void *options, cf_text *out, cf_text *notes, cf_err *err
 /* Runs such a job and prints: notes on stderr, the result on stdout. */
 bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err);
 
+/* ---- unpacking.c ---- */
+
+/* What is compressed as a whole among the inputs is unpacked, before any child: beside `out`, or
+ * (NULL) in the folder for temporary files. Also lets the process open as many files as it may. */
+bool cf_unpack_inputs(const cf_options *o, const char *out, cf_err *err);
+
 /* A checkpoint read and filtered: source and catalogue, made by the jobs. */
 bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
                     cf_err *err);

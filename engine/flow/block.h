@@ -25,6 +25,7 @@ typedef struct cf_ref {
 typedef struct cf_b_source {
     cf_ref path;
     uint64_t size, device, inode;
+    uint64_t packed; /* 0, or bytes of the compressed file; size is its content's then */
     int64_t mtime_ns;
     uint32_t root; /* number of the CKPT on the command line */
     uint32_t unused;

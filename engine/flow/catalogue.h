@@ -112,6 +112,8 @@ bool cf_part_same(cf_part *part, const char *key, size_t length, const char *sai
 /* Whose the file is, by what is inside: of all that it says, before and after this call, whatever
  * its name says. */
 void cf_part_rank(cf_part *part, int32_t rank);
+/* Is it known by what is inside whose the file is, so that a second one of that rank is found? */
+bool cf_part_placed(const cf_part *part);
 /* size -1: not known; rank -1: the file's. */
 bool cf_part_world(cf_part *part, int64_t size, int32_t rank, cf_err *err);
 /* A line for people; the same one of many files is kept once. */

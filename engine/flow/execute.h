@@ -57,7 +57,8 @@ bool cf_manifest_write(const cf_execution *x, const cf_outcome *outcome, cf_sink
 /* What a run will take: of a block alone. */
 typedef struct cf_price {
     uint64_t read, written, requests,
-        scratch;     /* bytes; scratch: of compressed records, beside OUT */
+        scratch;       /* bytes; scratch: of compressed records, beside OUT */
+    uint64_t unpacked; /* of files that are compressed as a whole; there before a run plans */
     uint64_t memory; /* bytes at the peak, on top of the block and all else that is there before */
 } cf_price;
 void cf_block_price(const cf_block *block, const cf_means *means, cf_price *price);

@@ -59,6 +59,7 @@ static bool add_copies(cf_layout *l, cf_err *err)
     const cf_dir *dir = &l->plan->cat->source->dir;
     for (uint32_t i = 0; i < dir->count; i++) {
         bool wanted = false;
+        if (dir->files[i].twin || dir->files[i].packed) continue;
         for (size_t k = 0; k < l->plan->n_copies && !wanted; k++)
             wanted = cf_pattern_match(l->plan->copies[k].glob, dir->files[i].path, NULL);
         if (!wanted || !may_copy(l, i)) continue;

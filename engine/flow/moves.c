@@ -8,6 +8,7 @@
 
 #include "cast.h"
 #include "item.h"
+#include "packed.h"
 
 enum { SMALL_RECORD = 1 << 20 };
 
@@ -30,8 +31,9 @@ uint32_t cf_mover_source(cf_mover *m, uint32_t file)
 {
     if (!m->sources[file]) {
         const cf_dir_file *f = &m->source->dir.files[file];
-        const cf_b_source s = {.path = cf_blocker_text(m->b, f->path, strlen(f->path)),
+        const cf_b_source s = {.path = cf_blocker_text(m->b, f->stored, strlen(f->stored)),
                                .size = f->size,
+                               .packed = f->packed ? f->packed->size : 0,
                                .device = f->device,
                                .inode = f->inode,
                                .mtime_ns = f->mtime_ns,

@@ -195,6 +195,14 @@ void cf_part_rank(cf_part *part, int32_t rank)
     for (size_t i = 0; i < part->count; i++)
         if (part->ops[i].rank == part->rank) part->ops[i].rank = rank;
     part->rank = rank;
+    part->known = true;
+}
+
+bool cf_part_placed(const cf_part *part)
+{
+    bool counted = false;
+    for (size_t i = 0; i < part->count && !counted; i++) counted = part->ops[i].kind == CF_OP_WORLD;
+    return part->known && counted;
 }
 
 bool cf_part_note(cf_part *part, const char *text, size_t length, cf_err *err)

@@ -39,6 +39,7 @@ struct cf_part {
     uint32_t file;
     int32_t rank;  /* by what is inside; else */
     int32_t named; /* by the name of the file; -1: it has none */
+    bool known;    /* rank is by what is inside */
     cf_op *ops;
     size_t count, cap;
 };

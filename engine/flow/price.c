@@ -108,5 +108,7 @@ void cf_block_price(const cf_block *b, const cf_means *means, cf_price *p)
     }
     for (uint64_t i = 0; i < b->n_records; i++)
         if (b->records[i].place == CF_IN_MEMBER) p->scratch += b->records[i].size;
+    for (uint64_t i = 0; i < b->n_sources; i++)
+        if (b->sources[i].packed) p->unpacked += b->sources[i].size;
     p->memory = memory_of(b, means, tile, g.scratched, windows);
 }

@@ -11,6 +11,7 @@
 #include "item.h"
 #include "moves.h"
 #include "num.h"
+#include "packed.h"
 #include "pool.h"
 #include "zipfile.h"
 
@@ -19,11 +20,21 @@ static const char *path_of(const cf_records *r, const cf_b_record *rec)
     return cf_record_path(r->block, rec);
 }
 
+/* The content of a file that is compressed as a whole: unpacked already, by this process. */
+static bool open_unpacked(const cf_b_source *s, int *fd, cf_err *err)
+{
+    const cf_packed *p = cf_packed_find(s->device, s->inode, s->packed, s->mtime_ns);
+    if (!p || p->unpacked != s->size)
+        return cf_fail(err, CF_E_IO, "the file changed since it was planned");
+    return cf_packed_open(p, fd, err);
+}
+
 bool cf_source_reopen(const cf_execution *x, uint64_t number, int *fd, cf_err *err)
 {
     const cf_b_source *s = &x->block->sources[number];
     const char *path = cf_block_text(x->block, s->path);
     cf_dir_file is;
+    if (s->packed) return open_unpacked(s, fd, err) || cf_err_in_file(err, path);
     if (!cf_beneath_open(x->roots[s->root], path, fd, &is, err)) return cf_err_in_file(err, path);
     if (is.size == s->size && is.device == s->device && is.inode == s->inode &&
         is.mtime_ns == s->mtime_ns)
@@ -65,6 +76,7 @@ bool cf_records_unchanged(const cf_records *r, cf_err *err)
     for (uint64_t i = 0; i < r->block->n_sources; i++) {
         const cf_b_source *s = &r->block->sources[i];
         struct stat st;
+        if (s->packed) continue;     /* nobody else has its content */
         if (r->fds[i] < 0) continue; /* nothing was wanted of it */
         if (fstat(r->fds[i], &st) == 0 && (uint64_t)st.st_size == s->size &&
             (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == s->mtime_ns)

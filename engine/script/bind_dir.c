@@ -63,6 +63,7 @@ static int dir_glob(lua_State *L)
     for (uint32_t i = 0; i < dir->count; i++) {
         cf_captures captures;
         int p = 2;
+        if (dir->files[i].twin) continue; /* read with the first of its name */
         while (p <= last && !cf_pattern_match(lua_tostring(L, p), dir->files[i].path, &captures))
             p++;
         if (p > last) continue;
@@ -84,7 +85,11 @@ static uint32_t find_file(lua_State *L, int index, bool may_miss)
     uint32_t file;
     if (cf_path_kind_of(path, length) == CF_PATH_OUT)
         cf_raise_code(L, CF_E_PATH, "the path '%s' leads out of the checkpoint", path);
-    if (!cf_dir_find(&source->dir, path, &file)) {
+    /* of several folders rather that of the file that is being read */
+    const cf_part *part = cf_host_of(L)->part;
+    const uint32_t root = part ? source->dir.files[cf_part_file(part)].root : 0;
+    if (!cf_dir_find_in(&source->dir, path, root, &file) &&
+        !cf_dir_find(&source->dir, path, &file)) {
         cf_err err;
         cf_fail(&err, CF_E_MISSING_FILE, "no such file in the checkpoint");
         cf_err_in_file(&err, path);

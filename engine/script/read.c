@@ -249,21 +249,25 @@ static int read_job(lua_State *L)
     return 0;
 }
 
+/* One path in several folders: two different files only if what is inside says so. */
+static bool clash(const cf_dir *dir, uint32_t file, cf_err *err)
+{
+    uint32_t first = file, other;
+    while (dir->files[first].twin) first--;
+    if (!cf_dir_twin(dir, first, &other)) return false;
+    cf_fail(err, CF_E_META_CONFLICT, "in %s and in %s", dir->roots[dir->files[first].root],
+            dir->roots[dir->files[other].root]);
+    cf_err_set_hint(err, "several CKPT are one checkpoint whose files lie in several places; "
+                         "run once for each checkpoint");
+    return true;
+}
+
 static cf_part *read_file(reading *r, const listed *item, int thread, cf_err *err)
 {
     cf_host *host = &r->hosts[thread];
     if (!host->L) {
         if (!load(host, r->scripts, r->source, r->script, err)) return NULL;
         host->placeholders = r->placeholders;
-    }
-    const cf_dir_file *file = &r->source->dir.files[item->file];
-    if (file->again) {
-        cf_fail(err, CF_E_META_CONFLICT, "in %s and in %s", r->source->dir.roots[file->root],
-                r->source->dir.roots[file->again - 1]);
-        cf_err_add_file(err, file->path);
-        cf_err_set_hint(err, "several CKPT are one checkpoint whose files lie in several places; "
-                             "run once for each checkpoint");
-        return NULL;
     }
     cf_part *part = cf_part_new(r->source, item->file, item->rank);
     if (!part) {
@@ -274,7 +278,7 @@ static cf_part *read_file(reading *r, const listed *item, int thread, cf_err *er
     host->rows = 0;
     const bool ok = cf_host_run(host, read_job, (void *)item, err);
     host->part = NULL;
-    if (ok) return part;
+    if (ok && (cf_part_placed(part) || !clash(&r->source->dir, item->file, err))) return part;
     cf_part_free(part);
     cf_err_in_file(err, cf_source_path(r->source, item->file));
     return NULL;
@@ -367,6 +371,24 @@ static bool read_all(reading *r, int threads, cf_err *err)
     return ok;
 }
 
+/* Beside each listed file those of the same path in other folders. */
+static bool add_twins(listing *list, const cf_dir *dir)
+{
+    listing all = {.arena = list->arena};
+    for (size_t i = 0; i < list->count; i++) {
+        listed item = list->files[i];
+        do {
+            listed *place = CF_PUSH(all.arena, all.files, all.count, all.cap);
+            if (!place) return false;
+            *place = item;
+        } while (cf_dir_twin(dir, item.file, &item.file));
+    }
+    list->files = all.files;
+    list->count = all.count;
+    list->cap = all.cap;
+    return true;
+}
+
 /* Asks the format what to read. */
 static bool list_files(reading *r, listing *list, cf_err *err)
 {
@@ -376,6 +398,7 @@ static bool list_files(reading *r, listing *list, cf_err *err)
                     cf_host_run(&host, files_job, list, err) && cf_arena_ok(list->arena, err);
     r->placeholders = host.placeholders;
     cf_host_stop(&host);
+    if (ok && !add_twins(list, &r->source->dir)) return cf_arena_ok(list->arena, err);
     if (!ok || list->count > 0) return ok;
     return cf_fail(err, CF_E_MISSING_FILE, "the format %s finds no file to read", r->script->name);
 }

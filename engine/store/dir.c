@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "folder.h"
+#include "packed.h"
 #include "pattern.h"
 
 enum { MOST_FILES = 1000000, MOST_LEVELS = 64 };
@@ -34,6 +35,7 @@ cf_dir_file cf_dir_file_of(const char *path, uint32_t root, const struct stat *s
     /* unsigned: a time far away may wrap, it is only compared */
     const uint64_t ns = (uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec;
     return (cf_dir_file){.path = path,
+                         .stored = path,
                          .root = root,
                          .size = (uint64_t)st->st_size,
                          .device = (uint64_t)st->st_dev,
@@ -46,22 +48,18 @@ static bool add(walk *w, const char *path, const struct stat *st)
     cf_dir *dir = w->dir;
     if (dir->count == MOST_FILES)
         return cf_fail(w->err, CF_E_LIMIT, "more than %d files", MOST_FILES);
-    const size_t length = strlen(path);
-    uint64_t seen;
-    if (cf_map_get(&dir->paths, path, length, &seen)) { /* the first root's is taken */
-        if (!dir->files[seen].again) dir->files[seen].again = w->root + 1;
-        return true;
-    }
     size_t count = dir->count;
-    const char *copy = cf_strndup(w->arena, path, length);
+    const char *copy = cf_strndup(w->arena, path, strlen(path));
     cf_dir_file *file = copy ? CF_PUSH(w->arena, dir->files, count, w->cap) : NULL;
-    bool fresh;
-    uint64_t *number = file ? cf_map_put(&dir->paths, copy, length, &fresh) : NULL;
-    if (!number) return cf_arena_ok(w->arena, w->err);
-    *number = dir->count;
+    if (!file) return cf_arena_ok(w->arena, w->err);
     *file = cf_dir_file_of(copy, w->root, st);
     dir->count = (uint32_t)count;
-    return true;
+    size_t stem;
+    file->packed = cf_packed_find(file->device, file->inode, file->size, file->mtime_ns);
+    if (!file->packed || !cf_packed_suffix(path, &stem)) return true;
+    file->path = cf_strndup(w->arena, path, stem);
+    file->size = file->packed->unpacked;
+    return file->path ? true : cf_arena_ok(w->arena, w->err);
 }
 
 /* What cannot be listed may hold a part of the checkpoint: left out, it would be a shorter one. */
@@ -138,7 +136,9 @@ static bool list_root(walk *w, const char *root)
 
 static int by_path(const void *a, const void *b)
 {
-    return cf_natural_compare(((const cf_dir_file *)a)->path, ((const cf_dir_file *)b)->path);
+    const cf_dir_file *x = a, *y = b;
+    const int order = cf_natural_compare(x->path, y->path);
+    return order ? order : x->root < y->root ? -1 : x->root > y->root;
 }
 
 bool cf_dir_list(cf_dir *dir, const char *const *roots, int n_roots, cf_arena *arena, cf_err *err)
@@ -155,7 +155,8 @@ bool cf_dir_list(cf_dir *dir, const char *const *roots, int n_roots, cf_arena *a
         bool fresh;
         uint64_t *at = cf_map_put(&dir->paths, path, strlen(path), &fresh);
         if (!at) return cf_arena_ok(arena, err);
-        *at = i;
+        if (fresh) *at = i;
+        dir->files[i].twin = !fresh;
     }
     return true;
 }
@@ -168,11 +169,29 @@ bool cf_dir_find(const cf_dir *dir, const char *path, uint32_t *file)
     return true;
 }
 
+bool cf_dir_twin(const cf_dir *dir, uint32_t file, uint32_t *next)
+{
+    if (file + 1 >= dir->count || !dir->files[file + 1].twin) return false;
+    *next = file + 1;
+    return true;
+}
+
+bool cf_dir_find_in(const cf_dir *dir, const char *path, uint32_t root, uint32_t *file)
+{
+    uint32_t at;
+    for (bool more = cf_dir_find(dir, path, &at); more; more = cf_dir_twin(dir, at, &at)) {
+        *file = at;
+        if (dir->files[at].root == root) return true;
+    }
+    return false;
+}
+
 bool cf_dir_open(const cf_dir *dir, uint32_t file, int *fd, cf_err *err)
 {
     const cf_dir_file *was = &dir->files[file];
     cf_dir_file is;
     int got;
+    if (was->packed) return cf_packed_open(was->packed, fd, err);
     CF_TRY(cf_beneath_open(dir->roots[was->root], was->path, &got, &is, err));
     if (is.device == was->device && is.inode == was->inode && is.size == was->size &&
         is.mtime_ns == was->mtime_ns) {

@@ -3,8 +3,11 @@
  * A root is a folder, or one file (then a folder that holds it alone). Paths are relative to their
  * root, with "/". The listing is made once; a file is opened beneath its root (openat2,
  * RESOLVE_BENEATH: no link and no ".." leads out, E_PATH), must be regular (E_NOT_REGULAR) and the
- * same as when it was listed. The same path in two roots is the first root's;
- * a format may not read it.
+ * same as when it was listed.
+ *
+ * The same path in several roots is several files, one behind the other in the order of the roots:
+ * a path names the first, the others are its twins. What is compressed as a whole and was unpacked
+ * (packed.h) is listed with its content's size, without the suffix.
  */
 #ifndef CF_DIR_H
 #define CF_DIR_H
@@ -14,8 +17,10 @@
 
 typedef struct cf_dir_file {
     const char *path;
+    const char *stored;             /* the same, with the suffix where it is packed */
+    const struct cf_packed *packed; /* NULL: as it is */
     uint32_t root;
-    uint32_t again; /* 0, or 1 more than the number of a later root that has the path too */
+    bool twin; /* an earlier root has the path too */
     uint64_t size, device, inode;
     int64_t mtime_ns;
 } cf_dir_file;
@@ -37,6 +42,10 @@ typedef struct cf_dir {
 bool cf_dir_list(cf_dir *dir, const char *const *roots, int n_roots, cf_arena *arena, cf_err *err);
 
 bool cf_dir_find(const cf_dir *dir, const char *path, uint32_t *file);
+/* That of one root. */
+bool cf_dir_find_in(const cf_dir *dir, const char *path, uint32_t root, uint32_t *file);
+/* The next twin of a file, or false. */
+bool cf_dir_twin(const cf_dir *dir, uint32_t file, uint32_t *next);
 
 /* A read-only descriptor; `is` (may be NULL) takes what the file is now. path "" is refused;
  * E_PATH for absolute paths, "..", NULs and links that lead out, E_MISSING_FILE, E_NOT_REGULAR.
