@@ -80,11 +80,20 @@ START_TEST(several_roots)
     put_file("d/rank9.pt", "the other nine");
     put_file("d/rank11.pt", "");
     ck_assert(list("c/", "d"));
-    ck_assert_uint_eq(listed.count, 4);
-    ck_assert_str_eq(listed.files[2].path, "rank11.pt");
-    ck_assert_uint_eq(listed.files[2].root, 1);
+    ck_assert_uint_eq(listed.count, 5);
+    ck_assert_str_eq(listed.files[3].path, "rank11.pt");
+    ck_assert_uint_eq(listed.files[3].root, 1);
     ck_assert_str_eq(listed.files[0].path, "rank9.pt");
     ck_assert_uint_eq(listed.files[0].root, 0);
+    /* the same path again: a file of its own, behind the first */
+    ck_assert_str_eq(listed.files[1].path, "rank9.pt");
+    ck_assert_uint_eq(listed.files[1].root, 1);
+    ck_assert(listed.files[1].twin && !listed.files[0].twin && !listed.files[2].twin);
+    uint32_t file;
+    ck_assert(cf_dir_find(&listed, "rank9.pt", &file) && file == 0);
+    ck_assert(cf_dir_find_in(&listed, "rank9.pt", 1, &file) && file == 1);
+    ck_assert(!cf_dir_find_in(&listed, "rank11.pt", 0, &file));
+    ck_assert(cf_dir_twin(&listed, 0, &file) && file == 1 && !cf_dir_twin(&listed, 1, &file));
     cf_arena_free(&arena);
 }
 END_TEST
