@@ -21,6 +21,7 @@ typedef enum kind {
     PROGRESS,
     IO,
     SIZE,
+    RANK,
     LATER,
     LATER_FLAG
 } kind;
@@ -50,6 +51,7 @@ static const host_option OPTIONS[] = {
     {"replicas", 0, REPLICAS, AT(replicas), "auto|compare|trust", "how copies are compared"},
     {"values", 0, VALUES, AT(values), "rank0|per-rank|strict", "values that differ between ranks"},
     {"max-mem", 0, SIZE, AT(max_mem), "SIZE", "memory for buffers (default: 64 MiB)"},
+    {"only-rank", 0, RANK, AT(only_rank), "N", "what rank N holds, as it holds it, and no more"},
     {"io", 0, IO, AT(io), "auto|pread|mmap|direct", "how the shards are read"},
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
     {"verify", 0, FLAG, AT(verify), NULL, "read back from the disk what was written"},
@@ -67,7 +69,6 @@ static const host_option OPTIONS[] = {
     {"verbose", 'v', FLAG, AT(verbose), NULL, "more notes"},
     {"help", 'h', FLAG, AT(help), NULL, "this"},
     /* in the contract of CLI.md, not in this version */
-    {"only-rank", 0, LATER, 0, "N", NULL},
     {"rank", 0, LATER, 0, "R/N", NULL},
     {"salvage", 0, LATER_FLAG, 0, NULL, NULL},
     {"color", 0, LATER, 0, "WHEN", NULL},
@@ -135,6 +136,16 @@ static bool unknown(const char *arg, size_t length, const cf_option *own, size_t
     return false;
 }
 
+/* Digits, which are passed. */
+static bool number(const char **text, uint64_t *n)
+{
+    const char *p = *text;
+    for (*n = 0; *p >= '0' && *p <= '9' && p - *text < 10; p++) *n = *n * 10 + (uint64_t)(*p - '0');
+    const bool any = p > *text;
+    *text = p;
+    return any;
+}
+
 static bool set(cf_options *o, const host_option *h, const char *value, cf_err *err)
 {
     char *field = (char *)o + h->at;
@@ -175,6 +186,13 @@ static bool set(cf_options *o, const host_option *h, const char *value, cf_err *
         return cf_size_parse(value, (uint64_t *)(void *)field) ||
                cf_fail(err, CF_E_USAGE, "--%s takes a size as 64MiB or 2GB, not '%s'", h->name,
                        value);
+    case RANK: {
+        uint64_t n;
+        if (!number(&value, &n) || *value || n > INT32_MAX)
+            return cf_fail(err, CF_E_USAGE, "--%s takes a rank, from 0", h->name);
+        *(int32_t *)(void *)field = (int32_t)n;
+        return true;
+    }
     case REPLICAS:
     case VALUES:
     case IO:
@@ -281,6 +299,7 @@ bool cf_options_parse(cf_options *o, int argc, char **argv, const cf_option *rec
     o->verb = argv[1];
     o->threads = cf_default_threads();
     o->max_mem = CF_MAX_MEM;
+    o->only_rank = -1;
     parser p = {
         .o = o, .argc = argc, .at = 2, .argv = argv, .own = recipe_options, .n_own = n_recipe};
     p.given = CF_NEWS(&o->arena, cf_given, (size_t)argc);

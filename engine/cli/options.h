@@ -30,6 +30,7 @@ typedef struct cf_options {
     int threads;
     uint64_t max_mem; /* bytes, of buffers */
     cf_io io;
+    int32_t only_rank; /* -1: all */
     bool overwrite, json, fsync, verify, no_confine, inert, quiet, verbose, help, pieces, quick;
     const char *format, *print, *mesh, *sample, *tol;
     cf_words plugins, include, exclude, rename, keep_dtype;

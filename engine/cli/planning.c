@@ -103,6 +103,7 @@ bool cf_read_opened(const cf_options *o, cf_scripts *scripts, cf_source *source,
                               .n_rename = o->rename.count};
     cf_catalogue_init(cat, source);
     cat->values = o->values;
+    cat->only_rank = o->only_rank;
     return cf_host_read(scripts, source, o->format, o->threads, cat, err) &&
            cf_catalogue_filter(cat, &filter, err);
 }

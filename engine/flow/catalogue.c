@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alone.h"
 #include "cover.h"
 #include "num.h"
 #include "part.h"
@@ -17,6 +18,7 @@ void cf_catalogue_init(cf_catalogue *cat, cf_source *source)
     cf_arena_init(&cat->arena, 0);
     cf_map_init(&cat->keys, &cat->arena);
     cat->source = source;
+    cat->only_rank = cat->most_rank = -1;
 }
 
 void cf_catalogue_free(cf_catalogue *cat)
@@ -184,8 +186,24 @@ static bool add_note(cf_catalogue *cat, const char *text, cf_err *err)
     return true;
 }
 
+/* Is it of another rank than the one that is asked for? */
+static bool passed_over(cf_catalogue *cat, const cf_op *op)
+{
+    if (cat->only_rank < 0) return false;
+    switch (op->kind) {
+    case CF_OP_PIECE:
+    case CF_OP_VALUE:
+    case CF_OP_SAME:
+    case CF_OP_WORLD:
+        if (op->rank > cat->most_rank) cat->most_rank = op->rank;
+        return op->rank != cat->only_rank;
+    default: return false;
+    }
+}
+
 static bool add_op(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_err *err)
 {
+    if (passed_over(cat, op)) return true;
     if (op->kind == CF_OP_NOTE) return add_note(cat, op->key, err);
     if (op->kind == CF_OP_WRITERS) {
         cat->writers = cf_max(cat->writers, op->size);
@@ -304,7 +322,8 @@ static void note_misnamed(cf_catalogue *cat)
 
 bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles, cf_err *err)
 {
-    if (!cf_save_same(cat, err) || (!cf_save_world(cat, err) && !taken(cat, NULL, err)))
+    const bool alone = cat->only_rank >= 0;
+    if (!alone && (!cf_save_same(cat, err) || (!cf_save_world(cat, err) && !taken(cat, NULL, err))))
         return false;
     cf_arena scratch;
     cf_arena_init(&scratch, 0);
@@ -313,7 +332,10 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
         cf_row *row = cat->rows[i];
         if (row->alias) continue;
         if (!is_tensor(row)) continue;
-        ok = (row->shape || take_hull(cat, row, err)) && cf_row_whole(cat, row, &scratch, err);
+        ok = !alone || cf_row_alone(cat, row, err);
+        if (!is_tensor(row)) continue;
+        ok =
+            ok && (row->shape || take_hull(cat, row, err)) && cf_row_whole(cat, row, &scratch, err);
         row->broken |= row->hull && !row->n_pieces; /* all of them were lost */
         if (!ok) {
             cf_err_in_member(err, row->key);
@@ -325,6 +347,7 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
     if (!ok) return false;
     take_aliases(cat);
     drop_empty(cat);
+    if (alone && !cf_alone_check(cat, err)) return false;
     for (size_t i = 0; i < cat->count; i++)
         if (!cf_role_find(&cat->arena, cat->rows[i], roles, n_roles))
             return cf_arena_ok(&cat->arena, err);

@@ -70,7 +70,9 @@ typedef struct cf_catalogue {
     int64_t world;   /* ranks that wrote it: what files said, else ranks seen */
     int64_t writers; /* so many wrote it together, each piece once; 0: each what it has */
     cf_values values;
-    cf_text misnamed; /* files named for another rank than they hold */
+    int32_t only_rank; /* --only-rank: pieces and values of others are passed over; -1: of none */
+    int32_t most_rank; /* the largest that was met, where that is so */
+    cf_text misnamed;  /* files named for another rank than they hold */
     size_t n_misnamed;
     cf_text notes; /* for people: what differs between ranks ... */
     cf_map noted;  /* what plugins noted, each once */
