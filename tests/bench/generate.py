@@ -9,6 +9,8 @@ behind the data, ZIP64 end record. Tensors are float32 noise; all files together
   --layout rows      large tensors, shards of rows (FSDP)
            columns   large tensors, shards of columns
            tiny      thousands of tensors, shards of some KiB
+           ranges    one flat vector a rank, cut anywhere (--plugin tests/bench/ranges.lua)
+  --row BYTES        of columns: a shard's row in most tensors (others: four times that)
 """
 
 import argparse
@@ -218,6 +220,22 @@ class Rank:
             "rng": self.random_states(),
         }
 
+    def flat(self, shapes):
+        """A stretch of one vector of all parameters, and what lies in the whole vector."""
+        total = sum(product(shape) for shape in shapes.values())
+        each = -(-total // self.ranks)
+        start = self.rank * each
+        params, at = [], 0
+        for key, shape in shapes.items():
+            params.append({"key": key, "shape": list(shape), "at": at})
+            at += product(shape)
+        return {
+            "flat": self.tensor((max(0, min(each, total - start)),)),
+            "start": start,
+            "params": params,
+            "world_size": self.ranks,
+        }
+
     def random_states(self):
         rng = random.Random(self.rank)
         u4 = Call(NUMPY_DTYPE, "u4", False, True, state=(3, "<", None, None, None, -1, -1, 0))
@@ -338,10 +356,10 @@ def save(state, path, noise):
 # ---- the model ---------------------------------------------------------------------------------
 
 
-def model(parameters, layout):
+def model(parameters, layout, width=None):
     """Names and shapes of OLMo's layers, about so many parameters in all."""
-    width = 64
-    while layout != "tiny" and 16 * (2 * width) ** 2 <= parameters // 4:
+    fixed, width = width, width or 64
+    while not fixed and layout != "tiny" and 16 * (2 * width) ** 2 <= parameters // 4:
         width *= 2
     layers = int(0.9 * parameters) // (16 * width * width)
     rows = max(1, (parameters - layers * 16 * width * width) // width)
@@ -367,15 +385,17 @@ sharded_checkpointer: torch_legacy
 """
 
 
-def generate(folder, ranks=4, size=1 << 30, layout="rows", seed=1):
+def generate(folder, ranks=4, size=1 << 30, layout="rows", seed=1, row=None):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
-    shapes = model(size // 12, layout)  # 4 bytes each, in the model and twice in the optimizer
+    # 4 bytes each, in the model and twice in the optimizer
+    shapes = model(size // (4 if layout == "ranges" else 12), layout, row and row * ranks // 4)
     width = shapes["transformer.ln_f.weight"][0]
     (folder / "config.yaml").write_text(CONFIG.format(seed=seed, width=width))
     noise = Noise(seed)
     for rank in range(ranks):
-        state = Rank(rank, ranks, noise).state(shapes, layout)
+        holder = Rank(rank, ranks, noise)
+        state = holder.flat(shapes) if layout == "ranges" else holder.state(shapes, layout)
         save(state, folder / f"rank{rank}.pt", noise)
 
 
@@ -392,7 +412,8 @@ def size_of(text):
 def options(parser):
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--size", type=size_of, default="1GiB", help="of all files (default 1GiB)")
-    parser.add_argument("--layout", choices=["rows", "columns", "tiny"], default="rows")
+    parser.add_argument("--layout", choices=["rows", "columns", "tiny", "ranges"], default="rows")
+    parser.add_argument("--row", type=size_of, help="bytes of a row of a shard of columns")
     parser.add_argument("--seed", type=int, default=1)
 
 
@@ -407,7 +428,7 @@ def main():
         parser.error("--ranks: a lone rank is not sharded")
     if os.path.exists(a.out):
         parser.error(f"{a.out} exists")
-    generate(a.out, a.ranks, a.size, a.layout, a.seed)
+    generate(a.out, a.ranks, a.size, a.layout, a.seed, a.row)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,21 @@ import generate
 GATE_RATIO = 1.2  # at 2 threads
 GATE_MEMORY = 64 << 20
 
+RANGES = str(pathlib.Path(__file__).with_name("ranges.lua"))
+# --cases: what is generated, options of ckptflow, and whether cp is followed by sync
+CASES = {
+    "rows": {"layout": "rows"},
+    "columns-512": {"layout": "columns", "row": 512},
+    "columns-2048": {"layout": "columns", "row": 2048},
+    "columns-8192": {"layout": "columns", "row": 8192},
+    "ranges": {"layout": "ranges", "options": ["--plugin", RANGES]},
+    "bf16": {"layout": "rows", "options": ["--dtype", "bf16"]},
+    "fsync": {"layout": "rows", "options": ["--fsync"], "sync": True},
+    "mmap": {"layout": "rows", "options": ["--io", "mmap"]},
+    "columns-mmap": {"layout": "columns", "row": 2048, "options": ["--io", "mmap"]},
+    "4GiB": {"layout": "rows", "size": 4 << 30},
+}
+
 
 def timed(command):
     """Wall and CPU seconds."""
@@ -91,7 +106,7 @@ def priority():
 
 
 class Bench:
-    def __init__(self, binary, folder, contenders):
+    def __init__(self, binary, folder, contenders, options=(), sync=False):
         self.folder = folder
         self.checkpoint = folder / "checkpoint"
         self.out = folder / "out"
@@ -99,10 +114,13 @@ class Bench:
         files = sorted(str(f) for f in self.checkpoint.iterdir())
         self.bytes = sum(os.path.getsize(f) for f in files)
         self.commands = {"cp": ["cp", *files, str(self.out)]}
+        if sync:  # the files and their folder
+            line = 'o=$1; shift; cp "$@" "$o" && sync "$o"/* "$o"'
+            self.commands = {"cp": ["sh", "-c", line, "sh", str(self.out), *files]}
         for threads in contenders:
             self.commands[f"-j {threads}"] = [
                 *[binary, "run", "unshard.lua", str(self.checkpoint)],
-                *["-o", str(self.out), "-j", str(threads), "-q"],
+                *["-o", str(self.out), "-j", str(threads), "-q", *options],
             ]
 
     def clear(self, contender):
@@ -151,14 +169,18 @@ def summary(bench, contender, rounds):
     return row
 
 
-def table(result):
-    yield "| | wall s | GB/s | CPU s | cp wall / wall (min-max) | CPU ratio | peak memory MiB |"
-    yield "|---|---|---|---|---|---|---|"
+HEAD = [
+    "| | | wall s | GB/s | CPU s | cp wall / wall (min-max) | CPU ratio | peak memory MiB |",
+    "|---|---|---|---|---|---|---|---|",
+]
+
+
+def table(name, result):
     for contender, row in result["contenders"].items():
         wall, cpu = row["wall_ratio"], row["cpu_ratio"]
         memory = " + ".join(f"{m / 2**20:.0f}" for m in row.get("memory", []))
         yield (
-            f"| {contender} | {row['wall']['median']:.3f} | {row['gb_per_s']:.2f}"
+            f"| {name} | {contender} | {row['wall']['median']:.3f} | {row['gb_per_s']:.2f}"
             f" | {row['cpu']['median']:.3f} | {wall['median']:.2f} ({wall['min']:.2f}-"
             f"{wall['max']:.2f}) | {cpu['median']:.2f} | {memory} |"
         )
@@ -174,6 +196,30 @@ def gate(result):
         yield f"-j 2: {sum(row['memory']) / 2**20:.0f} MiB of memory, more than 64 MiB"
 
 
+def measure(a, binary, case):
+    with tempfile.TemporaryDirectory(prefix="ckptflow-bench-", dir=a.folder) as folder:
+        folder = pathlib.Path(folder)
+        size = case.get("size", a.size)
+        generate.generate(
+            folder / "checkpoint", a.ranks, size, case["layout"], a.seed, case.get("row")
+        )
+        bench = Bench(binary, folder, a.threads, case.get("options", ()), case.get("sync", False))
+        bench.warm()
+        load = os.getloadavg()[0]
+        rounds = [bench.round() for _ in range(a.rounds)]
+        return {
+            "schema": "ckptflow.bench/1",
+            "layout": case["layout"],
+            "ranks": a.ranks,
+            "bytes": bench.bytes,
+            "rounds": a.rounds,
+            "cores": len(os.sched_getaffinity(0)),
+            "load": [load, os.getloadavg()[0]],
+            "realtime": bool(bench.before),
+            "contenders": {c: summary(bench, c, rounds) for c in bench.commands},
+        }
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -181,6 +227,9 @@ def main():
     generate.options(parser)
     parser.add_argument("--binary", default="build/ckptflow")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument(
+        "--cases", nargs="+", choices=[*CASES, "all"], metavar="CASE", help=" ".join(CASES) + ", or all"
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], metavar="N")
     parser.add_argument("--folder", help="where to work (default: the temporary folder)")
     parser.add_argument("--json", metavar="FILE")
@@ -190,33 +239,25 @@ def main():
         parser.error("--gate judges 2 threads")
     binary = os.path.abspath(a.binary)
 
-    with tempfile.TemporaryDirectory(prefix="ckptflow-bench-", dir=a.folder) as folder:
-        folder = pathlib.Path(folder)
-        generate.generate(folder / "checkpoint", a.ranks, a.size, a.layout, a.seed)
-        bench = Bench(binary, folder, a.threads)
-        bench.warm()
-        load = os.getloadavg()[0]
-        rounds = [bench.round() for _ in range(a.rounds)]
-        result = {
-            "schema": "ckptflow.bench/1",
-            "layout": a.layout,
-            "ranks": a.ranks,
-            "bytes": bench.bytes,
-            "rounds": a.rounds,
-            "cores": len(os.sched_getaffinity(0)),
-            "load": [load, os.getloadavg()[0]],
-            "realtime": bool(bench.before),
-            "contenders": {c: summary(bench, c, rounds) for c in bench.commands},
-        }
-    how = "real-time priority" if result["realtime"] else "normal priority"
+    names = list(CASES) if a.cases == ["all"] else a.cases
+    results = {}
+    print("\n".join(HEAD))
+    for name in names or [a.layout]:
+        case = CASES[name] if names else {"layout": a.layout, "row": a.row}
+        if a.layout == "ranges" and not names:
+            case = CASES["ranges"]
+        results[name] = measure(a, binary, case)
+        print("\n".join(table(name, results[name])), flush=True)
+    first = next(iter(results.values()))
+    how = "real-time priority" if first["realtime"] else "normal priority"
+    loads = [load for result in results.values() for load in result["load"]]
     print(
-        f"{a.ranks} ranks, {a.layout}, {result['bytes'] / 2**30:.2f} GiB, {a.rounds} rounds, warm, "
-        f"{result['cores']} cores, load {result['load'][0]:.1f}-{result['load'][1]:.1f}, {how}\n"
+        f"\n{a.ranks} ranks, {first['bytes'] / 2**30:.2f} GiB, {a.rounds} rounds, warm, "
+        f"{first['cores']} cores, load {min(loads):.1f}-{max(loads):.1f}, {how}"
     )
-    print("\n".join(table(result)))
     if a.json:
-        pathlib.Path(a.json).write_text(json.dumps(result, indent=1) + "\n")
-    faults = list(gate(result)) if a.gate else []
+        pathlib.Path(a.json).write_text(json.dumps(results, indent=1) + "\n")
+    faults = list(gate(first)) if a.gate else []
     print("".join(f"\ngate: {fault}" for fault in faults), end="\n" if faults else "")
     return 1 if faults else 0
 
