@@ -272,15 +272,17 @@ static bool check_rest(const cf_block *b, cf_err *err)
     for (uint64_t i = 0; i < b->n_tensors; i++) {
         const cf_b_tensor *t = &b->tensors[i];
         if (!text_ok(b, t->key) || !text_ok(b, t->name) || !text_ok(b, t->role) ||
-            !text_ok(b, t->role_name) || t->chunk >= b->n_chunks || (i && t->chunk < t[-1].chunk) ||
-            b->chunks[t->chunk].tensor > i || t->dtype >= CF_DTYPES || t->ndim > CF_MOST_DIMS + 1 ||
+            !text_ok(b, t->role_name) || !text_ok(b, t->path) || t->chunk >= b->n_chunks ||
+            (i && t->chunk < t[-1].chunk) || b->chunks[t->chunk].tensor > i ||
+            t->dtype >= CF_DTYPES || t->ndim > CF_MOST_DIMS + 1 ||
             !range_ok(t->dims, t->ndim, b->n_numbers))
             return bad(err, "a tensor");
     }
     for (uint64_t i = 0; i < b->n_values; i++) {
         const cf_b_value *v = &b->values[i];
         if (!text_ok(b, v->key) || !text_ok(b, v->name) || !text_ok(b, v->role) ||
-            !text_ok(b, v->role_name) || v->file >= b->n_files || (i && v->file < v[-1].file))
+            !text_ok(b, v->role_name) || !text_ok(b, v->path) || !text_ok(b, v->lacks) ||
+            v->file >= b->n_files || (i && v->file < v[-1].file))
             return bad(err, "a value");
     }
     for (uint64_t i = 0; i < b->n_compares; i++) {

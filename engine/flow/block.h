@@ -114,14 +114,17 @@ typedef struct cf_b_file {
 typedef struct cf_b_tensor {
     cf_ref key, name, role; /* of the checkpoint, in the file, of the checkpoint */
     cf_ref role_name;
+    cf_ref path; /* in a torch file, a JSON list; empty: its name is its only key */
     uint64_t chunk;
     uint64_t dims; /* first number of its shape in CF_B_NUMBERS */
     uint8_t dtype, ndim, compared, unused[5];
 } cf_b_tensor;
 
-/* A value of a JSON file; the file's bytes are known already. In the order of the files. */
+/* A value of a JSON or torch file, whose bytes are known already. In the order of the files. */
 typedef struct cf_b_value {
     cf_ref key, name, role, role_name;
+    cf_ref path;  /* as a tensor's */
+    cf_ref lacks; /* what the file cannot hold of it: "TrainCfg", or "lr.fn: LambdaLR"; or empty */
     uint64_t file;
 } cf_b_value;
 

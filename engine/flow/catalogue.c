@@ -227,11 +227,15 @@ static bool add_op(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_err *er
         if (!row) return cf_arena_ok(&cat->arena, err);
         if (of->alias) of = of->alias;
         if (of != row) row->alias = of;
-        return true;
+        row->path = cf_path_copy(&cat->arena, op->path, op->key, row->key);
+        return cf_arena_ok(&cat->arena, err);
     }
     cf_row *row = row_of(cat, op->key);
     if (!row) return cf_arena_ok(&cat->arena, err);
+    if (op->path && (!row->path || op->kind == CF_OP_PATH))
+        row->path = cf_path_copy(&cat->arena, op->path, op->key, row->key);
     switch (op->kind) {
+    case CF_OP_PATH: return cf_arena_ok(&cat->arena, err);
     case CF_OP_PIECE: row->alias = NULL; return add_piece(cat, file, op, row, err);
     case CF_OP_VALUE: row->alias = NULL; return add_value(cat, file, op, row, err);
     case CF_OP_DECLARE: return op->dtype == CF_NO_DTYPE || claim(cat, row, op, err);

@@ -10,6 +10,7 @@
 #ifndef CF_CATALOGUE_H
 #define CF_CATALOGUE_H
 
+#include "keypath.h"
 #include "source.h"
 
 typedef struct cf_piece {
@@ -31,7 +32,8 @@ typedef struct cf_value {
 
 typedef struct cf_row {
     const char *key;
-    cf_dtype dtype; /* CF_NO_DTYPE: a value */
+    const cf_path *path; /* of the key, in the file that had it first; NULL: one string */
+    cf_dtype dtype;      /* CF_NO_DTYPE: a value */
     uint8_t ndim;
     bool hull; /* no shape was declared: it is the hull of the boxes */
     const int64_t *shape;
@@ -92,6 +94,8 @@ typedef struct cf_part cf_part;
 cf_part *cf_part_new(cf_source *source, uint32_t file, int32_t rank);
 void cf_part_free(cf_part *part);
 uint32_t cf_part_file(const cf_part *part);
+/* The tree of its file, borrowed until the part is merged: where keys that follow lie in it. */
+void cf_part_root(cf_part *part, const cf_node *root);
 
 /* shape NULL: the declared one, else the hull; n_at is the number of offsets given. */
 bool cf_part_piece(cf_part *part, const char *key, size_t length, int ndim, const int64_t *shape,
@@ -107,6 +111,8 @@ bool cf_part_declare(cf_part *part, const char *key, size_t length, cf_dtype dty
                      const int64_t *shape, cf_err *err);
 bool cf_part_name(cf_part *part, const char *key, size_t length, const char *role, const char *name,
                   cf_err *err);
+/* Where the key lies in the tree of its file; what cf_part_root's tree tells else. */
+bool cf_part_path(cf_part *part, const char *key, size_t length, const cf_path *path, cf_err *err);
 bool cf_part_alias(cf_part *part, const char *key, size_t length, const char *of, cf_err *err);
 /* said: the value as text (cf_node_show, or a number's decimal text); NULL: the file does not say.
  */

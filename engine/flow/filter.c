@@ -42,6 +42,7 @@ static void set_key(cf_row *row, const char *key)
     const size_t front = tail ? n_key - n_name : 0;
     row->name = strncmp(key, row->key, front) == 0 ? key + front : key;
     row->key = key;
+    row->path = NULL;
 }
 
 static bool rename_rows(cf_catalogue *cat, const char *rule, cf_err *err)

@@ -86,6 +86,8 @@ static bool lay_out(cf_layout *l, cf_err *err)
         if (plan->writes[i].writer == CF_WRITE_SAFETENSORS && !l->written[i] &&
             !add_entries(l, &plan->writes[i], err))
             return false;
+    for (size_t i = 0; i < plan->n_writes; i++)
+        if (plan->writes[i].writer == CF_WRITE_TORCH && !cf_lay_torch(l, i, err)) return false;
     return add_copies(l, err) && cf_mover_checks(&l->mover, err) && cf_lay_names(l, err);
 }
 
@@ -102,5 +104,6 @@ bool cf_plan_layout(cf_plan *plan, cf_blocker *b, cf_err *err)
                        cf_values_kept(plan->cat->values, l.n_differ), l.differ.at,
                        l.n_differ > 8 ? ", ..." : "");
     cf_text_free(&l.differ);
+    cf_text_free(&l.values);
     return ok && cf_arena_ok(&plan->arena, err);
 }

@@ -33,15 +33,15 @@ static bool name_tensors(cf_layout *l, cf_err *err)
     return true;
 }
 
-static void add_value(cf_layout *l, uint64_t file, const cf_row *row, const char *name)
+cf_b_value cf_lay_value_names(cf_layout *l, uint64_t file, const cf_row *row, const char *name)
 {
     cf_b_value value = {.key = cf_blocker_text(l->b, row->key, strlen(row->key)),
                         .role = cf_blocker_text(l->b, row->role, strlen(row->role)),
                         .file = file};
-    if (!cf_text_ok(&l->b->sections[CF_B_BYTES], &(cf_err){0})) return;
+    if (l->b->sections[CF_B_BYTES].failed) return value;
     value.name = text_within(l, value.key, name);
     value.role_name = text_within(l, value.key, row->name);
-    cf_blocker_add(l->b, CF_B_VALUES, &value, sizeof value);
+    return value;
 }
 
 static bool name_values(cf_layout *l, uint64_t file, const cf_write *w, cf_err *err)
@@ -55,7 +55,10 @@ static bool name_values(cf_layout *l, uint64_t file, const cf_write *w, cf_err *
             if (each) cf_text_printf(&name, "rank%d.", row->values[k].rank);
             cf_text_str(&name, w->entries[i].name);
             const bool ok = cf_text_ok(&name, err);
-            if (ok) add_value(l, file, row, name.at);
+            if (ok) {
+                const cf_b_value value = cf_lay_value_names(l, file, row, name.at);
+                cf_blocker_add(l->b, CF_B_VALUES, &value, sizeof value);
+            }
             cf_text_free(&name);
             if (!ok) return false;
         }
@@ -77,5 +80,6 @@ bool cf_lay_names(cf_layout *l, cf_err *err)
                 CF_TRY(name_values(l, i, w, err));
         }
     }
-    return true;
+    cf_text_add(&l->b->sections[CF_B_VALUES], l->values.at, l->values.size); /* of later files */
+    return cf_text_ok(&l->values, err) && cf_text_ok(&l->b->sections[CF_B_VALUES], err);
 }

@@ -108,8 +108,7 @@ static bool add_term(cf_layout *l, const cf_item *it, const cf_term *term, cf_dt
     return true;
 }
 
-/* What fills a chunk: moves, or for a sum the terms whose moves do. */
-static bool add_filling(cf_layout *l, cf_item *it, cf_b_chunk *chunk, cf_err *err)
+bool cf_lay_compares(cf_layout *l, cf_item *it, cf_err *err)
 {
     const cf_tensor *t = it->tensor;
     for (size_t i = 0; i < t->n_terms; i++)
@@ -117,6 +116,13 @@ static bool add_filling(cf_layout *l, cf_item *it, cf_b_chunk *chunk, cf_err *er
             if (t->terms[i].tiles[k].row &&
                 !cf_lay_replicas(l, t->terms[i].tiles[k].row, &it->compared, err))
                 return false;
+    return true;
+}
+
+/* Moves, or for a sum the terms whose moves fill the chunk. */
+bool cf_lay_filling(cf_layout *l, const cf_item *it, cf_b_chunk *chunk, cf_err *err)
+{
+    const cf_tensor *t = it->tensor;
     if (!t->sum) return add_term(l, it, &t->terms[0], it->cast, &chunk->move, &chunk->moves, err);
     chunk->sum = true;
     for (size_t i = 0; t->numel && i < t->n_terms; i++) {
@@ -129,23 +135,40 @@ static bool add_filling(cf_layout *l, cf_item *it, cf_b_chunk *chunk, cf_err *er
     return true;
 }
 
-static bool add_tensor(cf_layout *l, cf_item *it, uint64_t begin, uint64_t size, cf_err *err)
+uint32_t cf_lay_tensor(cf_layout *l, const cf_item *it, cf_ref path)
 {
-    cf_b_chunk chunk = {.begin = begin, .end = begin + size, .dtype = (uint8_t)it->cast};
-    if (!add_filling(l, it, &chunk, err)) return false;
     const cf_b_tensor tensor = {.key = cf_blocker_text(l->b, it->key, strlen(it->key)),
                                 .name = cf_blocker_text(l->b, it->name, strlen(it->name)),
                                 .role = cf_blocker_text(l->b, it->role, strlen(it->role)),
-                                .chunk = l->b->sections[CF_B_CHUNKS].size / sizeof chunk,
+                                .path = path,
+                                .chunk = cf_lay_chunks(l),
                                 .dims = l->b->sections[CF_B_NUMBERS].size / sizeof(int64_t),
                                 .dtype = (uint8_t)it->dtype,
                                 .ndim = (uint8_t)it->ndim,
                                 .compared = it->compared};
     for (int d = 0; d < it->ndim; d++)
         cf_blocker_add(l->b, CF_B_NUMBERS, &it->shape[d], sizeof it->shape[d]);
-    chunk.tensor = (uint32_t)cf_blocker_add(l->b, CF_B_TENSORS, &tensor, sizeof tensor);
+    return (uint32_t)cf_blocker_add(l->b, CF_B_TENSORS, &tensor, sizeof tensor);
+}
+
+static bool add_tensor(cf_layout *l, cf_item *it, uint64_t begin, uint64_t size, cf_err *err)
+{
+    cf_b_chunk chunk = {.begin = begin, .end = begin + size, .dtype = (uint8_t)it->cast};
+    if (!cf_lay_compares(l, it, err) || !cf_lay_filling(l, it, &chunk, err)) return false;
+    chunk.tensor = cf_lay_tensor(l, it, (cf_ref){0});
     cf_blocker_add(l->b, CF_B_CHUNKS, &chunk, sizeof chunk);
     return true;
+}
+
+bool cf_lay_size(const cf_item *it, uint64_t *size, cf_err *err)
+{
+    int64_t numel, bytes;
+    if (cf_numel(it->shape, it->ndim, &numel) && cf_mul(numel, cf_dtype_size(it->dtype), &bytes)) {
+        *size = (uint64_t)bytes;
+        return true;
+    }
+    cf_fail(err, CF_E_OVERFLOW, "more than 63 bits of bytes");
+    return cf_err_in_member(err, it->key);
 }
 
 static cf_item item_of(const char *name, const char *key, const char *role, const cf_tensor *t)
@@ -227,26 +250,29 @@ static bool add_row(cf_layout *l, cf_items *items, const char *name, cf_row *row
     return true;
 }
 
+bool cf_lay_entry(cf_layout *l, const cf_write *w, const cf_entry *e, cf_items *items, cf_err *err)
+{
+    const size_t first = items->count;
+    const bool all = e->row && differs(l, e->row);
+    const bool each = all && l->plan->cat->values == CF_VALUES_PER_RANK;
+    if (all) add_differing(l, e->row);
+    if (!e->row) {
+        cf_item *it = CF_PUSH(&l->plan->arena, items->list, items->count, items->cap);
+        if (!it) return cf_arena_ok(&l->plan->arena, err);
+        *it = item_of(e->name, e->name, "rest", e->tensor);
+    } else if (!each) {
+        if (!add_row(l, items, e->name, e->row, -1, err)) return false;
+    } else {
+        for (size_t k = 0; k < e->row->n_pieces; k++)
+            if (!add_row(l, items, e->name, e->row, (int64_t)k, err)) return false;
+    }
+    for (size_t k = first; k < items->count; k++) cast_item(l, &w->options, &items->list[k]);
+    return true;
+}
+
 bool cf_lay_items(cf_layout *l, const cf_write *w, cf_items *items, cf_err *err)
 {
-    for (size_t i = 0; i < w->count; i++) {
-        const cf_entry *e = &w->entries[i];
-        const size_t first = items->count;
-        const bool all = e->row && differs(l, e->row);
-        const bool each = all && l->plan->cat->values == CF_VALUES_PER_RANK;
-        if (all) add_differing(l, e->row);
-        if (!e->row) {
-            cf_item *it = CF_PUSH(&l->plan->arena, items->list, items->count, items->cap);
-            if (!it) return cf_arena_ok(&l->plan->arena, err);
-            *it = item_of(e->name, e->name, "rest", e->tensor);
-        } else if (!each) {
-            if (!add_row(l, items, e->name, e->row, -1, err)) return false;
-        } else {
-            for (size_t k = 0; k < e->row->n_pieces; k++)
-                if (!add_row(l, items, e->name, e->row, (int64_t)k, err)) return false;
-        }
-        for (size_t k = first; k < items->count; k++) cast_item(l, &w->options, &items->list[k]);
-    }
+    for (size_t i = 0; i < w->count; i++) CF_TRY(cf_lay_entry(l, w, &w->entries[i], items, err));
     return true;
 }
 
@@ -273,17 +299,14 @@ static bool tensor_of(cf_layout *l, cf_item *it, cf_text *odd, cf_st_tensor *t, 
         cf_text_printf(&l->plan->notes, "%s: safetensors has no %s; it is stored as pairs\n",
                        it->name, cf_dtype_of(dtype)->name);
     }
-    int64_t numel = 0, size = 0;
-    if (!cf_numel(it->shape, it->ndim, &numel) || !cf_mul(numel, cf_dtype_size(it->dtype), &size)) {
-        cf_fail(err, CF_E_OVERFLOW, "more than 63 bits of bytes");
-        return cf_err_in_member(err, it->key);
-    }
+    uint64_t size;
+    CF_TRY(cf_lay_size(it, &size, err));
     *t = (cf_st_tensor){.name = it->name,
                         .length = strlen(it->name),
                         .dtype = it->dtype,
                         .ndim = it->ndim,
                         .shape = it->shape,
-                        .end = (uint64_t)size};
+                        .end = size};
     return true;
 }
 
@@ -325,12 +348,11 @@ static size_t fitting(const cf_st_tensor *tensors, size_t count, uint64_t most)
     return n;
 }
 
-/* model.safetensors -> model-00001-of-00003.safetensors, as Hugging Face names them. */
-static void part_name(cf_text *name, const char *path, size_t number, size_t parts)
+void cf_lay_part_name(cf_text *name, const char *path, size_t number, size_t parts)
 {
-    const size_t stem = strlen(path) - strlen(".safetensors");
-    cf_text_add(name, path, stem);
-    cf_text_printf(name, "-%05zu-of-%05zu.safetensors", number, parts);
+    const char *suffix = strrchr(path, '.');
+    cf_text_add(name, path, (size_t)(suffix - path));
+    cf_text_printf(name, "-%05zu-of-%05zu%s", number, parts, suffix);
 }
 
 static bool add_parts(cf_layout *l, const char *path, cf_items *items, cf_st_tensor *tensors,
@@ -351,7 +373,7 @@ static bool add_parts(cf_layout *l, const char *path, cf_items *items, cf_st_ten
     for (size_t i = 0, part = 1; ok && i < items->count; part++) {
         const size_t some = fitting(tensors + i, items->count - i, most);
         cf_text name = {0};
-        part_name(&name, path, part, parts);
+        cf_lay_part_name(&name, path, part, parts);
         const char *slash = strrchr(name.at ? name.at : "", '/');
         for (size_t k = i; k < i + some; k++) {
             cf_text_str(&index, k ? ",\n " : "\n ");

@@ -59,6 +59,12 @@ static void add_names(cf_text *out, const cf_block *b, bool all, cf_ref name, cf
     }
 }
 
+/* Where it is in the tree of a torch file. */
+static void add_path(cf_text *out, const cf_block *b, cf_ref path)
+{
+    if (path.size) cf_text_printf(out, ",\"path\":%s", cf_block_text(b, path));
+}
+
 static void add_tensor(cf_text *out, const cf_block *b, const cf_outcome *o, uint64_t number)
 {
     static const char *const CHECKED[] = {"unverified", "crc-verified", "replica-compared"};
@@ -72,6 +78,7 @@ static void add_tensor(cf_text *out, const cf_block *b, const cf_outcome *o, uin
                    (unsigned long long)c->begin, (unsigned long long)(c->end - c->begin),
                    o->tensor_crc[number], CHECKED[o->tensor_check[number]]);
     add_sources(out, b, c);
+    add_path(out, b, t->path);
     cf_text_str(out, "}");
 }
 
@@ -83,6 +90,11 @@ static void add_values(cf_text *out, const cf_block *b, uint64_t file, uint64_t 
         const cf_b_value *v = &b->values[*next];
         cf_text_str(out, first ? ",\"values\":[\n " : ",\n ");
         add_names(out, b, false, v->name, v->key, v->role, v->role_name);
+        add_path(out, b, v->path);
+        if (v->lacks.size) {
+            cf_text_str(out, ",");
+            add_string(out, "left_out", b, v->lacks);
+        }
         cf_text_str(out, "}");
         first = false;
     }

@@ -36,6 +36,11 @@ uint32_t cf_part_file(const cf_part *part)
     return part->file;
 }
 
+void cf_part_root(cf_part *part, const cf_node *root)
+{
+    part->root = root;
+}
+
 static bool context(const cf_part *part, const char *key, cf_err *err)
 {
     cf_err_in_file(err, cf_source_path(part->source, part->file));
@@ -62,6 +67,8 @@ static cf_op *add(cf_part *part, cf_op_kind kind, const char *key, size_t length
         return NULL;
     }
     *op = (cf_op){.kind = kind, .key = copy, .rank = part->rank, .start = -1};
+    const bool held = kind == CF_OP_PIECE || kind == CF_OP_VALUE || kind == CF_OP_ALIAS;
+    if (held && part->root) op->path = cf_path_find(&part->arena, part->root, copy);
     return op;
 }
 
@@ -165,6 +172,14 @@ bool cf_part_alias(cf_part *part, const char *key, size_t length, const char *of
     cf_op *op = add(part, CF_OP_ALIAS, key, length, err);
     if (!op) return false;
     op->text = cf_strndup(&part->arena, of, strlen(of));
+    return cf_arena_ok(&part->arena, err);
+}
+
+bool cf_part_path(cf_part *part, const char *key, size_t length, const cf_path *path, cf_err *err)
+{
+    cf_op *op = add(part, CF_OP_PATH, key, length, err);
+    if (!op) return false;
+    op->path = cf_path_copy(&part->arena, path, NULL, NULL);
     return cf_arena_ok(&part->arena, err);
 }
 

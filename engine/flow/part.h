@@ -10,6 +10,7 @@ typedef enum cf_op_kind {
     CF_OP_DECLARE,
     CF_OP_NAME,
     CF_OP_ALIAS,
+    CF_OP_PATH,
     CF_OP_SAME,
     CF_OP_WORLD,
     CF_OP_NOTE,
@@ -21,6 +22,7 @@ typedef struct cf_op {
     uint8_t ndim;
     cf_dtype dtype;
     const char *key;
+    const cf_path *path;
     const int64_t *shape; /* NULL: not said */
     const int64_t *at;    /* CF_OP_PIECE: of the box, ndim of the view */
     const cf_view *view;
@@ -37,9 +39,10 @@ struct cf_part {
     cf_arena arena;
     cf_source *source;
     uint32_t file;
-    int32_t rank;  /* by what is inside; else */
-    int32_t named; /* by the name of the file; -1: it has none */
-    bool known;    /* rank is by what is inside */
+    const cf_node *root; /* the file's tree, where keys have their paths; NULL: not known */
+    int32_t rank;        /* by what is inside; else */
+    int32_t named;       /* by the name of the file; -1: it has none */
+    bool known;          /* rank is by what is inside */
     cf_op *ops;
     size_t count, cap;
 };

@@ -14,7 +14,10 @@ static const struct {
     bool ready;
 } WRITERS[] = {{"safetensors", ".safetensors", CF_WRITE_SAFETENSORS, true},
                {"json", ".json", CF_WRITE_JSON, true},
-               {"torch", ".pt", CF_WRITE_TORCH, false},
+               {"torch", ".pt", CF_WRITE_TORCH, true},
+               {"torch", ".pth", CF_WRITE_TORCH, true},
+               {"torch", ".bin", CF_WRITE_TORCH, true},
+               {"torch", ".ckpt", CF_WRITE_TORCH, true},
                {"dcp", NULL, CF_WRITE_DCP, false},
                {"npy", ".npy", CF_WRITE_NPY, false}};
 
@@ -42,6 +45,12 @@ static int writer_of(const char *path, const char *as)
             return i;
     }
     return -1;
+}
+
+bool cf_plan_holds_values(const char *path, const char *as)
+{
+    const int w = writer_of(path, as);
+    return w >= 0 && (WRITERS[w].writer == CF_WRITE_JSON || WRITERS[w].writer == CF_WRITE_TORCH);
 }
 
 static bool check_path(const cf_plan *plan, const char *path, cf_err *err)
@@ -89,13 +98,18 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
     if (!WRITERS[w].ready)
         return cf_fail(err, CF_L_PLAN, "%s%sthis version does not write %s files", path,
                        *path ? ": " : "", WRITERS[w].name);
+    if (options->nest && WRITERS[w].writer != CF_WRITE_TORCH)
+        return cf_fail(err, CF_L_PLAN, "%s: the option 'nest' is for torch files", path);
     if (!check_path(plan, path, err)) return false;
     for (size_t i = 0; i < count; i++) {
         cf_row *row = entries[i].row;
-        if (entries[i].value) continue; /* which only JSON is given */
-        if (!row && WRITERS[w].writer == CF_WRITE_JSON)
+        if (entries[i].tensor && WRITERS[w].writer == CF_WRITE_JSON)
             return cf_fail(err, CF_L_PLAN, "%s: JSON cannot hold the tensor %s", path,
                            entries[i].name);
+        if (entries[i].value && WRITERS[w].writer == CF_WRITE_SAFETENSORS)
+            return cf_fail(err, CF_L_PLAN, "%s: safetensors cannot hold the value %s", path,
+                           entries[i].name);
+        if (!row && !entries[i].tensor) continue;
         if (!row) {
             count_written(entries[i].tensor);
             continue;
@@ -107,7 +121,7 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
             return cf_fail(err, CF_L_PLAN, "%s: JSON cannot hold the tensor %s", path, row->key);
         row->used = true;
     }
-    if (!count && WRITERS[w].writer == CF_WRITE_SAFETENSORS) return true;
+    if (!count && WRITERS[w].writer != CF_WRITE_JSON) return true;
     cf_write *write = CF_PUSH(&plan->arena, plan->writes, plan->n_writes, plan->cap_writes);
     if (!write) return cf_arena_ok(&plan->arena, err);
     *write = (cf_write){.path = cf_strndup(&plan->arena, path, strlen(path)),
@@ -116,9 +130,11 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
                         .count = count,
                         .options = *options};
     for (size_t i = 0; write->entries && i < count; i++) {
-        cf_entry *entry = &write->entries[i];
-        entry->name = cf_strndup(&plan->arena, entry->name, strlen(entry->name));
-        if (entry->value) entry->value = cf_node_copy(&plan->arena, entry->value);
+        cf_entry *e = &write->entries[i];
+        e->name = cf_strndup(&plan->arena, e->name, strlen(e->name));
+        if (e->value) e->value = cf_node_copy(&plan->arena, e->value);
+        if (e->path && e->name)
+            e->path = cf_path_copy(&plan->arena, e->path, entries[i].name, e->name);
     }
     write->options.meta = copy_texts(&plan->arena, options->meta, 2 * options->n_meta);
     write->options.keep_dtype = copy_texts(&plan->arena, options->keep_dtype, options->n_keep);

@@ -17,13 +17,14 @@ typedef enum cf_writer {
     CF_WRITE_NPY
 } cf_writer;
 
-/* One thing to write: a row (tensor or value), a tensor made of views, or a value that the recipe
- * made (JSON files); the others are NULL. */
+/* One thing to write: a row (tensor or value), a tensor made of views, or a value that a recipe
+ * made. */
 typedef struct cf_entry {
     const char *name;
     cf_row *row;
     const cf_tensor *tensor;
     const cf_node *value;
+    const cf_path *path; /* where it goes in a tree of dicts and lists; NULL: nothing was said */
 } cf_entry;
 
 typedef struct cf_write_options {
@@ -35,6 +36,7 @@ typedef struct cf_write_options {
     bool keep;               /* no cast, whatever the plan says */
     const char *const *keep_dtype; /* globs of names that are not cast */
     size_t n_keep;
+    bool nest; /* entries have paths */
 } cf_write_options;
 
 typedef struct cf_plan {
@@ -55,10 +57,12 @@ void cf_plan_init(cf_plan *plan, cf_catalogue *cat);
 void cf_plan_free(cf_plan *plan);
 
 /* Entries are copied, rows borrowed. L_PLAN: no such writer, a writer that cannot hold a value or
- * that is not there yet (torch, dcp, npy), a path that is absolute, has "..", or is written twice.
+ * that is not there yet (dcp, npy), a path that is absolute, has "..", or is written twice.
  * A safetensors file without tensors is not written. */
 bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, size_t count,
                    const cf_write_options *options, cf_err *err);
+/* Does the writer of a path (and `as`; NULL: by the suffix) hold values that a recipe made? */
+bool cf_plan_holds_values(const char *path, const char *as);
 void cf_plan_drop(cf_plan *plan, cf_row *row);
 /* Files of the checkpoint that match and that no format read; taken over byte for byte. */
 bool cf_plan_copy(cf_plan *plan, const char *glob, cf_err *err);

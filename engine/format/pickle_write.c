@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 1000, MOST_LONG = 255, MOST_DIGITS = 600 };
+enum { BATCH = 1000, MOST_LONG = 255 };
 
 static void fault(cf_pickler *p, cf_code code, const char *what)
 {
@@ -123,7 +123,7 @@ void cf_pickle_big(cf_pickler *p, const char *digits, size_t length)
 {
     uint8_t bytes[MOST_LONG + 2] = {0};
     const bool minus = length && digits[0] == '-';
-    if (length > MOST_DIGITS) {
+    if (length > CF_PICKLE_DIGITS) {
         fault(p, CF_E_NUMBER, "an integer of more than 600 digits");
         return;
     }

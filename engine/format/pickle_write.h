@@ -41,7 +41,8 @@ void cf_pickle_get(cf_pickler *p, uint32_t number);
 void cf_pickle_none(cf_pickler *p);
 void cf_pickle_bool(cf_pickler *p, bool value);
 void cf_pickle_int(cf_pickler *p, int64_t value);
-/* Decimal digits, perhaps after a '-'; up to 255 bytes of number (600 digits). */
+enum { CF_PICKLE_DIGITS = 600 }; /* protocol 2's short integers have 255 bytes */
+/* Decimal digits, perhaps after a '-'. */
 void cf_pickle_big(cf_pickler *p, const char *digits, size_t length);
 void cf_pickle_float(cf_pickler *p, double value);
 void cf_pickle_complex(cf_pickler *p, double re, double im);

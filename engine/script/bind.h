@@ -159,6 +159,12 @@ void cf_push_dir(lua_State *L);
 void cf_push_out(lua_State *L);
 void cf_push_plan(lua_State *L);
 
+/* ---- bind_path.c */
+/* A list of steps as a path of the call's arena; raises what is wrong with it. */
+const cf_path *cf_check_path(lua_State *L, int index);
+/* nil where a list cannot say it: a key that is neither string nor integer. */
+void cf_push_path(lua_State *L, const cf_path *path);
+
 typedef struct cf_file_handle {
     uint32_t file;
     int32_t rank; /* -1: no {rank} */

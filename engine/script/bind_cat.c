@@ -318,6 +318,8 @@ static bool row_field(lua_State *L, const char *key)
         lua_pushstring(L, row->role);
     else if (strcmp(key, "name") == 0)
         lua_pushstring(L, row->name);
+    else if (strcmp(key, "path") == 0)
+        row->path ? cf_push_path(L, row->path) : lua_pushnil(L);
     else if (strcmp(key, "dtype") == 0)
         tensor ? (void)lua_pushstring(L, cf_dtype_of(row->dtype)->name) : lua_pushnil(L);
     else if (strcmp(key, "shape") == 0)
@@ -413,7 +415,7 @@ void cf_bind_cat(lua_State *L)
 
     static const luaL_Reg row_methods[] = {{"pieces", row_pieces}, {NULL, NULL}};
     static const luaL_Reg row_meta[] = {{"__tostring", row_show}, {NULL, NULL}};
-    static const char *const row_fields[] = {"key",   "role", "name",  "dtype",
+    static const char *const row_fields[] = {"key",   "role", "name",  "path", "dtype",
                                              "shape", "view", "value", NULL};
     static const cf_handle row = {ROW, row_methods, row_fields, row_field, row_meta};
     cf_handle_register(L, &selection);

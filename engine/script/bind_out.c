@@ -15,6 +15,9 @@ static cf_part *check_out(lua_State *L)
     cf_host *host = cf_host_of(L);
     if (!host->part) luaL_error(L, "out is of use in `read` alone");
     host->rows++;
+    for (size_t i = 0; i < host->n_pins; i++)
+        if (host->pins[i]->file == cf_part_file(host->part))
+            cf_part_root(host->part, host->pins[i]->root);
     return host->part;
 }
 
@@ -163,6 +166,15 @@ static int out_alias(lua_State *L)
     return done(L, cf_part_alias(part, key, length, luaL_checkstring(L, 3), &err), &err);
 }
 
+static int out_path(lua_State *L)
+{
+    cf_part *part = check_out(L);
+    size_t length;
+    const char *key = luaL_checklstring(L, 2, &length);
+    cf_err err;
+    return done(L, cf_part_path(part, key, length, cf_check_path(L, 3), &err), &err);
+}
+
 static int out_same(lua_State *L)
 {
     cf_part *part = check_out(L);
@@ -228,19 +240,13 @@ static int out_writers(lua_State *L)
 
 void cf_bind_out(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"tensor", out_tensor},
-                                       {"piece", out_piece},
-                                       {"range", out_range},
-                                       {"value", out_value},
-                                       {"declare", out_declare},
-                                       {"name", out_name},
-                                       {"alias", out_alias},
-                                       {"same", out_same},
-                                       {"world", out_world},
-                                       {"rank", out_rank},
-                                       {"note", out_note},
-                                       {"writers", out_writers},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"tensor", out_tensor},   {"piece", out_piece},
+                                       {"range", out_range},     {"value", out_value},
+                                       {"declare", out_declare}, {"name", out_name},
+                                       {"alias", out_alias},     {"same", out_same},
+                                       {"world", out_world},     {"rank", out_rank},
+                                       {"note", out_note},       {"writers", out_writers},
+                                       {"path", out_path},       {NULL, NULL}};
     static const cf_handle handle = {OUT, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

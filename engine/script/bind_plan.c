@@ -22,9 +22,9 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const cf_entry *)a)->name, ((const cf_entry *)b)->name);
 }
 
-/* The entries of a table name -> view or row, for JSON also values, by name, in a userdata that is
- * pushed. */
-static const cf_entry *table_entries(lua_State *L, int index, bool json, size_t *count)
+/* The entries of a table name -> view or row, for JSON and torch files also values, by name, in a
+ * userdata that is pushed. */
+static cf_entry *table_entries(lua_State *L, int index, bool values, size_t *count)
 {
     size_t most = 0;
     for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) most++;
@@ -38,13 +38,44 @@ static const cf_entry *table_entries(lua_State *L, int index, bool json, size_t 
         entry->row = cf_test_row(L, -1);
         entry->tensor = entry->row ? NULL : cf_test_tensor(L, lua_gettop(L));
         if (entry->row || entry->tensor) continue;
-        if (!json)
+        if (!values)
             luaL_error(L, "plan:write: %s is a %s, not a view or a row", entry->name,
                        cf_class_of(L, lua_gettop(L)));
         entry->value = cf_to_node(L, lua_gettop(L));
     }
     qsort(entries, *count, sizeof *entries, by_name);
     return entries;
+}
+
+/* The entries of a selection, of a table, or of a list of both; what was made for them is pushed.
+ */
+static const cf_entry *any_entries(lua_State *L, int index, bool values, size_t *count)
+{
+    const cf_selection *sel = cf_test_selection(L, index);
+    if (sel) {
+        *count = sel->count;
+        return sel->entries;
+    }
+    luaL_argexpected(L, lua_istable(L, index), index, "selection or table");
+    const lua_Integer parts = luaL_len(L, index);
+    if (parts == 0) return table_entries(L, index, values, count);
+    *count = 0;
+    cf_entry *all = NULL;
+    for (lua_Integer i = 1; i <= parts; i++) { /* the stack keeps every part */
+        size_t more;
+        luaL_checkstack(L, 8, NULL);
+        lua_geti(L, index, i);
+        const int part = lua_gettop(L);
+        if (lua_istable(L, part) && luaL_len(L, part) > 0)
+            luaL_error(L, "plan:write: a list in a list of selections");
+        const cf_entry *some = any_entries(L, part, values, &more);
+        cf_entry *longer = lua_newuserdatauv(L, (*count + more + 1) * sizeof *longer, 0);
+        if (*count) memcpy(longer, all, *count * sizeof *longer);
+        if (more) memcpy(longer + *count, some, more * sizeof *longer);
+        *count += more;
+        all = longer;
+    }
+    return all;
 }
 
 /* ---- write: options */
@@ -84,10 +115,11 @@ static void check_meta(lua_State *L, int index, cf_write_options *options)
     options->meta = pairs;
 }
 
-/* Options that the API has; the last three are not in this version and refused where they are
+/* Options that the API has; those from LATER on are not in this version and refused where they are
  * given. */
 static const char *const write_options[] = {
-    "as", "max_shard_size", "meta", "dtype", "keep_dtype", "ranks", "policy", "nest", NULL};
+    "as", "max_shard_size", "meta", "dtype", "keep_dtype", "nest", "ranks", "policy", NULL};
+enum { LATER = 6 };
 
 /* A list of globs; pushes what holds it. The table holds the texts. */
 static void check_globs(lua_State *L, int index, cf_write_options *options)
@@ -127,10 +159,32 @@ static void check_options(lua_State *L, int index, cf_write_options *options)
     if (lua_getfield(L, index, "keep_dtype") != LUA_TNIL) check_globs(L, lua_gettop(L), options);
 }
 
+/* The entries with the path that the function `nest` of the options gives to each name; pushes what
+ * holds them. */
+static const cf_entry *nest_entries(lua_State *L, int options, const cf_entry *from, size_t count)
+{
+    cf_entry *entries = lua_newuserdatauv(L, (count + 1) * sizeof *entries, 0);
+    lua_getfield(L, options, "nest");
+    luaL_checktype(L, -1, LUA_TFUNCTION);
+    const int nest = lua_gettop(L);
+    for (size_t i = 0; i < count; i++) {
+        entries[i] = from[i];
+        lua_pushvalue(L, nest);
+        lua_pushstring(L, from[i].name);
+        lua_call(L, 1, 1);
+        if (!lua_istable(L, -1))
+            luaL_error(L, "plan:write: nest('%s') is a %s, not a list of keys", from[i].name,
+                       luaL_typename(L, -1));
+        entries[i].path = cf_check_path(L, lua_gettop(L));
+        lua_settop(L, nest);
+    }
+    return entries;
+}
+
 static void refuse_later_options(lua_State *L, int index, const char *path)
 {
     if (lua_isnoneornil(L, index)) return;
-    for (int i = 5; write_options[i]; i++)
+    for (int i = LATER; write_options[i]; i++)
         if (lua_getfield(L, index, write_options[i]) != LUA_TNIL)
             cf_raise_code(L, CF_L_PLAN, "%s: the option '%s' of plan:write is not in this version",
                           path, write_options[i]);
@@ -141,13 +195,15 @@ static int plan_write(lua_State *L)
     cf_plan *plan = check_plan(L);
     const char *path = luaL_checkstring(L, 2);
     lua_settop(L, 4);
-    const cf_selection *sel = cf_test_selection(L, 3);
-    luaL_argexpected(L, sel || lua_istable(L, 3), 3, "selection or table");
-    size_t count = sel ? sel->count : 0;
+    size_t count;
     cf_write_options options = {0};
     check_options(L, 4, &options);
-    const bool json = options.as ? strcmp(options.as, "json") == 0 : cf_text_ends(path, ".json");
-    const cf_entry *entries = sel ? sel->entries : table_entries(L, 3, json, &count);
+    const bool values = cf_plan_holds_values(path, options.as);
+    const cf_entry *entries = any_entries(L, 3, values, &count);
+    if (!lua_isnoneornil(L, 4)) {
+        options.nest = lua_getfield(L, 4, "nest") != LUA_TNIL;
+        if (options.nest) entries = nest_entries(L, 4, entries, count);
+    }
     cf_err err;
     const int64_t paused = cf_host_pause();
     const bool ok = cf_plan_write(plan, path, entries, count, &options, &err);
@@ -186,6 +242,23 @@ static int plan_note(lua_State *L)
     cf_plan *plan = check_plan(L);
     cf_text_printf(&plan->notes, "%s\n", luaL_checkstring(L, 2));
     return 0;
+}
+
+/* replace(node, path, value) */
+static int plan_replace(lua_State *L)
+{
+    check_plan(L);
+    const cf_node *node = cf_test_node(L, 2);
+    luaL_argexpected(L, node != NULL, 2, "node");
+    cf_arena *arena = cf_view_arena(L);
+    const cf_path *path = cf_check_path(L, 3);
+    const cf_node *value = cf_node_copy(arena, cf_to_node(L, 4)); /* texts are Lua's */
+    cf_err err;
+    if (!value && !cf_arena_ok(arena, &err)) return cf_raise(L, &err);
+    node = cf_path_replace(arena, node, path, value, &err);
+    if (!node) return cf_raise(L, &err);
+    cf_push_node(L, node, false);
+    return 1;
 }
 
 static int plan_refuse(lua_State *L)
@@ -282,10 +355,11 @@ static int plan_zeros(lua_State *L)
 
 void cf_bind_plan(lua_State *L)
 {
-    static const luaL_Reg methods[] = {
-        {"write", plan_write},   {"drop", plan_drop},     {"copy", plan_copy},
-        {"refuse", plan_refuse}, {"concat", plan_concat}, {"sum", plan_sum},
-        {"note", plan_note},     {"zeros", plan_zeros},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"write", plan_write},     {"drop", plan_drop},
+                                       {"copy", plan_copy},       {"refuse", plan_refuse},
+                                       {"concat", plan_concat},   {"sum", plan_sum},
+                                       {"note", plan_note},       {"zeros", plan_zeros},
+                                       {"replace", plan_replace}, {NULL, NULL}};
     static const cf_handle handle = {PLAN, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

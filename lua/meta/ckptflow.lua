@@ -262,6 +262,12 @@ function Out:name(key, role, name) end
 ---@param of string
 function Out:alias(key, of) end
 
+--- Where the key lies in the tree of its file, if `file.root` does not tell: what a torch file that
+--- is written under unchanged names nests by.
+---@param key string
+---@param path ckptflow.Path
+function Out:path(key, path) end
+
 --- What all files of one save share, as the step: E_META_CONFLICT with values, ranks and files if
 --- they do not.
 ---@param key string
@@ -330,8 +336,12 @@ function Selection:find(name) end
 ---@return ckptflow.File?
 function Selection:file(path) end
 
+--- Keys of dicts (strings, integers), and places of lists, from 0: { 0 }, or of tuples: { 0, "tuple" }.
+---@alias ckptflow.Path (string|integer|{ [1]: integer, [2]: "tuple"? })[]
+
 ---@class ckptflow.Row
 ---@field key string  as the checkpoint has it
+---@field path? ckptflow.Path  of the key in its file; nil: it is one string, or not known
 ---@field role ckptflow.Role
 ---@field name string  in its role
 ---@field dtype? ckptflow.Dtype  nil: a value
@@ -355,22 +365,32 @@ function Row:pieces() end
 local Plan = {}
 
 ---@class (exact) ckptflow.WriteOptions
----@field as? "safetensors"|"json"|"torch"|"dcp"|"npy"  the writer; default: by the suffix of path (.safetensors .json .pt .npy). In this version safetensors and json
+---@field as? "safetensors"|"json"|"torch"|"dcp"|"npy"  the writer; default: by the suffix of path (.safetensors .json .pt .pth .bin .ckpt .npy). In this version safetensors, json and torch
 ---@field max_shard_size? integer|string  bytes, or "5GB", "512MiB": split, with an index; E_USAGE for what is no size
 ---@field meta? table<string, string|number>  safetensors' __metadata__
 ---@field dtype? ckptflow.Dtype|"keep"  floating point tensors are cast to it; default: --dtype
 ---@field keep_dtype? string[]  globs of names that are not cast
 ---@field ranks? integer  dcp: cut anew for so many (not in this version)
 ---@field policy? any  dcp: who keeps what several ranks hold (not in this version)
----@field nest? fun(name: string): any[]  torch, json: a name's path of keys (not in this version)
+---@field nest? fun(name: string): ckptflow.Path  torch: where a name goes in the tree of the file; without it a name that was not changed goes where its file had it, another is one key
 
 --- A file of the output (dcp: a folder, "" is OUT itself). A selection without tensors writes no
---- tensor file. JSON takes values that the recipe made, too: a table with names is an object. Raises L_PLAN: no such writer, a writer that cannot hold a value, a path that leads
+--- tensor file. JSON and torch files take values that the recipe made, too: a table with names is an
+--- object. Raises L_PLAN: no such writer, a writer that cannot hold a value, a path that leads
 --- out or is written twice, an option that is not in this version; E_USAGE.
 ---@param path string
----@param what ckptflow.Selection|table<string, ckptflow.View|ckptflow.Row|any>
+---@param what ckptflow.Entries|ckptflow.Entries[]
 ---@param options? ckptflow.WriteOptions
 function Plan:write(path, what, options) end
+
+---@alias ckptflow.Entries ckptflow.Selection|table<string, ckptflow.View|ckptflow.Row|any>
+
+--- A value with what lies at `path` in it replaced. Raises E_TYPE if nothing does.
+---@param node ckptflow.Node
+---@param path ckptflow.Path
+---@param value any  a list, string, number, boolean, nil (None), node or view
+---@return ckptflow.Node
+function Plan:replace(node, path, value) end
 
 --- Rows that nothing writes are left out on purpose.
 ---@param what ckptflow.Selection|ckptflow.Row
@@ -543,6 +563,32 @@ local tensor_parallel = {}
 ---@param rule ckptflow.SlabRule
 ---@return integer[], table[]?
 function tensor_parallel.place(shapes, rank, rule) end
+
+---@class ckptflow.optim  an optimizer as torch.optim has it
+local optim = {}
+
+--- The rows that are param_groups or lie in them, and the others.
+---@param sel ckptflow.Selection
+---@return ckptflow.Selection groups, ckptflow.Selection others
+function optim.groups(sel) end
+
+--- { "state", parameter, state ... } of a state "<parameter>.<state>"; an id is a number.
+---@param name string
+---@param row ckptflow.Row
+---@return ckptflow.Path
+function optim.state_path(name, row) end
+
+--- { "param_groups", ... } of what `groups` gave.
+---@param row ckptflow.Row
+---@return ckptflow.Path
+function optim.groups_path(row) end
+
+--- param_groups whose `params` are names, where `param_names` tell.
+---@param plan ckptflow.Plan
+---@param groups ckptflow.Node
+---@param unwrap fun(name: string): string
+---@return ckptflow.Node
+function optim.name_params(plan, groups, unwrap) end
 
 ---@class ckptflow.index  the index of sharded Hugging Face files
 local index = {}

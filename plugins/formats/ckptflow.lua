@@ -67,6 +67,65 @@ local function read_tensors(file, entry, out, dir)
   end
 end
 
+--- The key that walk gives to what the manifest says lies at a path of a torch file.
+local function walked(entry)
+  local steps = {}
+  for i, step in pairs(entry.path or { entry.name }) do
+    steps[i] = tostring(step)
+  end
+  return table.concat(steps, ".")
+end
+
+--- A value that walk enters, as a tensor lies in it.
+local function at(file, entry)
+  local node = file.root
+  for _, step in pairs(entry.path or { entry.name }) do
+    local kind = class(node)
+    node = node[(kind == "list" or kind == "tuple") and step + 1 or step]
+  end
+  return node
+end
+
+--- A torch file, in its order: tensors, and values that no JSON file of ours has as they were.
+local function read_torch(file, entry, out, dir)
+  local told, known = {}, {}
+  for _, other in pairs(entries(dir)) do
+    for _, value in pairs(other.path:find("%.json$") and other.values or {}) do
+      told[value.key or value.name] = true
+    end
+  end
+  for _, value in pairs(entry.values or {}) do
+    if not told[value.key or value.name] and (not value.left_out or value.left_out:find(": ")) then
+      known[walked(value)] = { value = value }
+    end
+  end
+  for _, tensor in pairs(entry.tensors) do
+    known[walked(tensor)] = { tensor = tensor }
+  end
+  for key, leaf in file:walk() do
+    local up, whole = key, known[key]
+    while not whole and up:find(".", 1, true) do
+      up = up:match("^(.*)%.")
+      whole = known[up]
+    end
+    if whole and not whole.put then
+      local said = whole.tensor or whole.value
+      local node = up == key and leaf or at(file, said)
+      if whole.tensor and class(node) ~= "tensor" then
+        file:refuse("no tensor is called " .. said.name .. ", " .. MANIFEST .. " says there is one")
+      end
+      local put = class(node) == "tensor" and out.tensor or out.value -- arrays are tensors now
+      put(out, put_name(out, said), node)
+      whole.put = true
+    end
+  end
+  for key, whole in pairs(known) do
+    if not whole.put then
+      file:refuse("there is no " .. key .. " in it, " .. MANIFEST .. " says there is")
+    end
+  end
+end
+
 ---@type ckptflow.Format
 return {
   api = 1,
@@ -103,7 +162,10 @@ return {
 
   read = function(file, out, dir)
     for _, entry in pairs(entries(dir)) do
-      if entry.path == file.name and entry.values then
+      local ours = file.name:find("%.json$") or file.name:find("%.safetensors$")
+      if entry.path == file.name and not ours then
+        read_torch(file, entry, out, dir)
+      elseif entry.path == file.name and entry.values then
         read_values(file, entry, out, dir)
       elseif entry.path == file.name then
         read_tensors(file, entry, out, dir)

@@ -19,6 +19,7 @@ import check_olmo
 import check_olmo_kinds
 import check_recipes
 import check_torch
+import check_torch_out
 from common import Tool
 
 
@@ -35,6 +36,7 @@ def main():
         check_megatron,
         check_recipes,
         check_torch,
+        check_torch_out,
         check_deepspeed,
         check_hf,
         check_bench,
