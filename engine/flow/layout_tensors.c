@@ -341,8 +341,10 @@ static size_t fitting(const cf_st_tensor *tensors, size_t count, uint64_t most)
     uint64_t bytes = 0, header = 0;
     size_t n = 0;
     for (; n < count; n++) {
-        header += cf_safetensors_entry_size(&tensors[n]);
-        bytes += tensors[n].end;
+        cf_st_tensor placed = tensors[n]; /* offsets have as many digits as they will have */
+        placed.begin = bytes;
+        placed.end = bytes += tensors[n].end;
+        header += cf_safetensors_entry_size(&placed);
         if (n && ((most && bytes > most) || header > HEADER)) break;
     }
     return n;

@@ -38,7 +38,8 @@ static const cf_list *arguments(const cf_node *node)
 static bool is_path(const cf_node *node)
 {
     const cf_list *args = arguments(node);
-    return is_class(node, "pathlib", NULL) && args->count == 1 &&
+    const bool path = is_class(node, "pathlib", NULL) || is_class(node, "pathlib._local", NULL);
+    return path && args->count == 1 &&
            args->items[0]->kind == CF_NODE_STRING;
 }
 
