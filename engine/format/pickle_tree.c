@@ -39,8 +39,7 @@ static bool is_path(const cf_node *node)
 {
     const cf_list *args = arguments(node);
     const bool path = is_class(node, "pathlib", NULL) || is_class(node, "pathlib._local", NULL);
-    return path && args->count == 1 &&
-           args->items[0]->kind == CF_NODE_STRING;
+    return path && args->count == 1 && args->items[0]->kind == CF_NODE_STRING;
 }
 
 static bool is_device(const cf_node *node)
