@@ -26,6 +26,23 @@ void cf_arena_free(cf_arena *arena)
     cf_arena_init(arena, arena->limit);
 }
 
+void cf_arena_adopt(cf_arena *to, cf_arena *from)
+{
+    cf_block *last = from->head;
+    to->failed = to->failed || from->failed;
+    if (!last) return;
+    while (last->next) last = last->next;
+    if (to->head) {
+        last->next = to->head->next;
+        to->head->next = from->head;
+    } else {
+        to->head = from->head;
+        to->used = from->used;
+    }
+    to->held += from->held;
+    cf_arena_init(from, from->limit);
+}
+
 /* Blocks grow with the arena, so that a small tree costs little and a large one few mallocs. */
 static cf_block *add_block(cf_arena *arena, size_t need)
 {

@@ -22,6 +22,9 @@ typedef struct cf_arena {
 void cf_arena_init(cf_arena *arena, size_t limit);
 void cf_arena_free(cf_arena *arena);
 
+/* What `from` holds becomes `to`'s; from is empty then. */
+void cf_arena_adopt(cf_arena *to, cf_arena *from);
+
 /* size bytes aligned to 8, not cleared; NULL when it failed. size 0 gives a valid pointer. */
 void *cf_alloc(cf_arena *arena, size_t size);
 /* count * size bytes, cleared; NULL when that overflows or fails. */

@@ -129,6 +129,25 @@ static bool add_piece(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_row 
     return cf_arena_ok(&cat->arena, err);
 }
 
+/* Pieces that the part made for the catalogue: they lie in what it takes over from the part. */
+static bool add_items(cf_catalogue *cat, const cf_op *op, cf_row *row, cf_err *err)
+{
+    if (!claim(cat, row, op, err)) return false;
+    if (!row->n_pieces) {
+        row->pieces = op->pieces;
+        row->n_pieces = op->n_pieces;
+        row->cap_pieces = op->cap_pieces;
+        return true;
+    }
+    for (size_t i = 0; i < op->n_pieces; i++) {
+        cf_piece *piece = CF_PUSH(&cat->arena, row->pieces, row->n_pieces, row->cap_pieces);
+        if (!piece) return cf_arena_ok(&cat->arena, err);
+        *piece = op->pieces[i];
+        piece->replica_of = (uint32_t)(row->n_pieces - 1);
+    }
+    return true;
+}
+
 /* Where a value of this rank belongs among those that are there, by rank. */
 static cf_value *insert_value(cf_catalogue *cat, cf_row *row, int32_t rank)
 {
@@ -237,6 +256,7 @@ static bool add_op(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_err *er
     switch (op->kind) {
     case CF_OP_PATH: return cf_arena_ok(&cat->arena, err);
     case CF_OP_PIECE: row->alias = NULL; return add_piece(cat, file, op, row, err);
+    case CF_OP_ITEMS: row->alias = NULL; return add_items(cat, op, row, err);
     case CF_OP_VALUE: row->alias = NULL; return add_value(cat, file, op, row, err);
     case CF_OP_DECLARE: return op->dtype == CF_NO_DTYPE || claim(cat, row, op, err);
     default:
@@ -262,6 +282,12 @@ bool cf_catalogue_merge(cf_catalogue *cat, cf_part *part, cf_err *err)
             ok = taken(cat, cf_catalogue_find(cat, part->ops[i].key), err);
         }
     }
+    for (size_t i = 0; ok && i < part->n_lost; i++) {
+        cf_lost *lost = CF_PUSH(&cat->arena, cat->lost, cat->n_lost, cat->cap_lost);
+        if (lost) *lost = part->lost[i];
+        ok = lost || cf_arena_ok(&cat->arena, err);
+    }
+    cf_arena_adopt(&cat->arena, &part->kept);
     cf_part_free(part);
     return ok;
 }

@@ -51,6 +51,20 @@ typedef struct cf_row {
     bool broken;             /* not whole: why is among the source's faults */
 } cf_row;
 
+/* Why something is lost: what is wrong with a file. */
+typedef struct cf_cause {
+    const char *path;
+    const cf_err *err;
+} cf_cause;
+
+/* A box of a tensor that no file holds; size NULL: a value. */
+typedef struct cf_lost {
+    const char *key;
+    const cf_cause *why;
+    uint8_t ndim;
+    const int64_t *at, *size;
+} cf_lost;
+
 typedef struct cf_role {
     const char *role, *pattern;
 } cf_role;
@@ -67,6 +81,8 @@ typedef struct cf_catalogue {
     cf_map keys;
     struct cf_said *said; /* `same` and `world` */
     size_t n_said, cap_said;
+    cf_lost *lost; /* what files should hold and do not */
+    size_t n_lost, cap_lost;
     bool *was_read;  /* by file of the listing: a part was merged from it */
     bool said_world; /* a file said how many ranks wrote it: */
     int64_t world;   /* ranks that wrote it: what files said, else ranks seen */

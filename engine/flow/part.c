@@ -18,6 +18,7 @@ cf_part *cf_part_new(cf_source *source, uint32_t file, int32_t rank)
     cf_part *part = calloc(1, sizeof *part);
     if (!part) return NULL;
     cf_arena_init(&part->arena, 0);
+    cf_arena_init(&part->kept, 0);
     part->source = source;
     part->file = file;
     part->rank = part->named = rank;
@@ -28,6 +29,7 @@ void cf_part_free(cf_part *part)
 {
     if (!part) return;
     cf_arena_free(&part->arena);
+    cf_arena_free(&part->kept);
     free(part);
 }
 
@@ -155,6 +157,30 @@ bool cf_part_declare(cf_part *part, const char *key, size_t length, cf_dtype dty
     op->ndim = (uint8_t)ndim;
     op->shape = dims(part, shape, ndim);
     return cf_arena_ok(&part->arena, err);
+}
+
+const cf_cause *cf_part_cause(cf_part *part, const char *path, const cf_err *why)
+{
+    cf_cause *cause = CF_NEW(&part->kept, cf_cause);
+    if (!cause) return NULL;
+    cause->path = cf_strndup(&part->kept, path, strlen(path));
+    cause->err = cf_memdup(&part->kept, why, sizeof *why);
+    return cause->path && cause->err ? cause : NULL;
+}
+
+bool cf_part_lost(cf_part *part, const char *key, const cf_cause *why, int ndim, const int64_t *at,
+                  const int64_t *size, cf_err *err)
+{
+    int64_t numel = 1;
+    if (size && cf_numel(size, ndim, &numel) && !numel) return true;
+    cf_lost *lost = why ? CF_PUSH(&part->kept, part->lost, part->n_lost, part->cap_lost) : NULL;
+    if (!lost) return cf_arena_ok(&part->kept, err);
+    *lost = (cf_lost){.key = cf_strndup(&part->kept, key, strlen(key)), .why = why};
+    if (!size) return cf_arena_ok(&part->kept, err);
+    lost->ndim = (uint8_t)ndim;
+    lost->at = cf_memdup(&part->kept, at, (size_t)ndim * sizeof *at);
+    lost->size = cf_memdup(&part->kept, size, (size_t)ndim * sizeof *size);
+    return cf_arena_ok(&part->kept, err);
 }
 
 bool cf_part_name(cf_part *part, const char *key, size_t length, const char *role, const char *name,

@@ -6,6 +6,7 @@
 
 typedef enum cf_op_kind {
     CF_OP_PIECE,
+    CF_OP_ITEMS,
     CF_OP_VALUE,
     CF_OP_DECLARE,
     CF_OP_NAME,
@@ -32,11 +33,13 @@ typedef struct cf_op {
     uint64_t hash;
     const char *text, *more; /* role and name; other key; what is said */
     int64_t size;            /* of the world; how many writers */
+    cf_piece *pieces;        /* CF_OP_ITEMS: in the part's `kept` */
+    size_t n_pieces, cap_pieces;
     int32_t rank;
 } cf_op;
 
 struct cf_part {
-    cf_arena arena;
+    cf_arena arena, kept; /* kept: becomes the catalogue's */
     cf_source *source;
     uint32_t file;
     const cf_node *root; /* the file's tree, where keys have their paths; NULL: not known */
@@ -45,6 +48,15 @@ struct cf_part {
     bool known;          /* rank is by what is inside */
     cf_op *ops;
     size_t count, cap;
+    cf_lost *lost;
+    size_t n_lost, cap_lost;
 };
+
+/* Why things of a file are lost, in `kept`; NULL: the arena failed. */
+const cf_cause *cf_part_cause(cf_part *part, const char *path, const cf_err *why);
+/* A box of a tensor (size NULL: a value) that no file holds any more; one without elements is no
+ * loss. */
+bool cf_part_lost(cf_part *part, const char *key, const cf_cause *why, int ndim, const int64_t *at,
+                  const int64_t *size, cf_err *err);
 
 #endif

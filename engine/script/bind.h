@@ -155,6 +155,9 @@ void cf_bind_cat(lua_State *L);
 void cf_bind_plan(lua_State *L);
 void cf_bind_walk(lua_State *L);
 
+cf_part *cf_check_out(lua_State *L); /* what `out` at 1 fills */
+int cf_out_items(lua_State *L);      /* bind_items.c */
+
 void cf_push_dir(lua_State *L);
 void cf_push_out(lua_State *L);
 void cf_push_plan(lua_State *L);

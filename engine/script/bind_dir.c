@@ -1,11 +1,10 @@
 /* dir: the checkpoint's folder, or several folders as one. All a format can reach.
  */
 #include <string.h>
-#include <unistd.h>
 
 #include "bind.h"
 #include "dir.h"
-#include "item.h"
+#include "items.h"
 #include "num.h"
 #include "path.h"
 #include "pattern.h"
@@ -109,21 +108,12 @@ static int dir_file(lua_State *L)
 
 static const char *const item_fields[] = {"dtype", "shape", "name", "rank", "decode", NULL};
 
-/* One transform is known: zstd, as torch's ZStandard extension names it. */
 static bool check_decode(lua_State *L, int index)
 {
-    if (lua_isnil(L, index)) return false;
-    const lua_Integer count = luaL_len(L, index);
-    for (lua_Integer i = 1; i <= count; i++) {
-        lua_geti(L, index, i);
-        const char *name = lua_tostring(L, -1);
-        if (!name || strncmp(name, "stream.zstd/1", 13) != 0)
-            cf_raise_code(L, CF_E_TYPE, "an unknown transform %s",
-                          name ? name : cf_class_of(L, -1));
-        lua_pop(L, 1);
-    }
-    if (count > 1) cf_raise_code(L, CF_E_TYPE, "%d transforms of one item", (int)count);
-    return count == 1;
+    cf_err err;
+    bool zstd;
+    if (!cf_item_decode(cf_to_node(L, index), &zstd, &err)) cf_raise(L, &err);
+    return zstd;
 }
 
 /* What the table at 5 claims; in the arena that storages of the file being read live in. */
@@ -177,40 +167,19 @@ static int push_item(lua_State *L, cf_source *source, cf_arena *arena, uint32_t 
         cf_arena_ok(arena, &err);
         return cf_raise(L, &err);
     }
-    *s = (cf_storage){.place = CF_IN_ITEM, .file = file, .name = ""};
-    s->claim = claim;
-    int64_t numel = 0, bytes = 0;
-    const int64_t size = file == NO_FILE ? 0 : (int64_t)source->dir.files[file].size;
-    if (offset < 0 || length < 0) {
-        cf_fail(&err, CF_E_NUMBER, "an item of %lld bytes at %lld", (long long)length,
-                (long long)offset);
-    } else if (!cf_numel(claim->shape, claim->ndim, &numel) ||
-               !cf_mul(numel, claim->dtype ? cf_dtype_size(claim->dtype) : 1, &bytes)) {
-        cf_fail(&err, CF_E_OVERFLOW, "the sizes of a tensor multiply beyond 63 bits");
-    } else if (file == NO_FILE) {
+    int64_t numel = 0;
+    if (file == NO_FILE) {
         *s = (cf_storage){.place = CF_NOWHERE, .name = ""};
-    } else if ((numel || !claim->dtype) && (offset > size || length > size - offset)) {
-        int fd; /* what cannot be opened says why itself */
-        if (cf_dir_open(&source->dir, file, &fd, &err)) {
-            close(fd);
-            cf_fail_at(&err, CF_E_BOUNDS, size,
-                       "the file ends at %lld bytes, an item lies at %lld to %lld", (long long)size,
-                       (long long)offset, (long long)offset + length);
-        }
-    }
-    if (!err.code && file != NO_FILE && claim->dtype && !claim->zstd && bytes > length)
-        cf_fail(&err, CF_E_STORAGE_SIZE, "a tensor of %lld bytes in an item of %lld",
-                (long long)bytes, (long long)length);
-    if (err.code) {
+        if (cf_numel(claim->shape, claim->ndim, &numel) && claim->dtype)
+            s->size = (uint64_t)(numel * cf_dtype_size(claim->dtype));
+    } else if (!cf_item_place(source, file, offset, length, claim, s, &err)) {
+        const uint64_t bytes = s->size;
         cf_err_add_file(&err, source->dir.files[file].path);
         if (*claim->name) cf_err_add_member(&err, claim->name);
         const bool sized = err.code != CF_E_OVERFLOW && err.code != CF_E_NUMBER;
         if (!sized || !cf_faults_take(source->faults, &err)) return cf_raise(L, &err);
-        *s = (cf_storage){.place = CF_NOWHERE, .name = ""};
+        *s = (cf_storage){.place = CF_NOWHERE, .size = bytes, .name = ""};
     }
-    s->offset = (uint64_t)offset;
-    s->packed = (uint64_t)length;
-    s->size = (uint64_t)bytes;
     if (!claim->dtype) {
         cf_node *node = cf_node_new(arena, CF_NODE_STORAGE);
         if (node) node->storage = s;

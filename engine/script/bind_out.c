@@ -9,7 +9,7 @@
 static const char OUT[] = "out";
 
 /* The part that is being filled; one row more raises the script's limits. */
-static cf_part *check_out(lua_State *L)
+cf_part *cf_check_out(lua_State *L)
 {
     luaL_checkudata(L, 1, OUT);
     cf_host *host = cf_host_of(L);
@@ -53,7 +53,7 @@ static bool put(lua_State *L, int index, cf_part *part, const char *key, size_t 
 static int out_tensor(lua_State *L)
 {
     static const int64_t zero[CF_MOST_DIMS];
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
     luaL_argexpected(L, cf_is_view(L, 3), 3, "view");
@@ -68,7 +68,7 @@ static int out_tensor(lua_State *L)
 
 static int out_piece(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
     int64_t shape[CF_MOST_DIMS], at[CF_MOST_DIMS];
@@ -83,7 +83,7 @@ static int out_piece(lua_State *L)
 
 static int out_range(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
     int64_t shape[CF_MOST_DIMS], at[CF_MOST_DIMS], size[CF_MOST_DIMS];
@@ -120,7 +120,7 @@ static int out_range(lua_State *L)
 
 static int out_value(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
     if (cf_is_view(L, 3)) return luaL_error(L, "%s: a tensor is no value: use out:tensor", key);
@@ -130,7 +130,7 @@ static int out_value(lua_State *L)
 
 static int out_declare(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
     const bool value = lua_isnoneornil(L, 3) && lua_isnoneornil(L, 4);
@@ -149,7 +149,7 @@ static const char *check_role(lua_State *L, int index)
 
 static int out_name(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
     const char *role = check_role(L, 3), *name = luaL_checkstring(L, 4);
@@ -159,7 +159,7 @@ static int out_name(lua_State *L)
 
 static int out_alias(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
     cf_err err;
@@ -177,7 +177,7 @@ static int out_path(lua_State *L)
 
 static int out_same(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
     const char *said = NULL;
@@ -205,7 +205,7 @@ static int64_t check_number(lua_State *L, int index, const char *what)
 
 static int out_world(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     const int64_t size = check_number(L, 2, "number of ranks"), rank = check_number(L, 3, "rank");
     if (size == 0) return cf_raise_code(L, CF_E_NUMBER, "the number of ranks is 0");
     cf_err err;
@@ -214,7 +214,7 @@ static int out_world(lua_State *L)
 
 static int out_rank(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     const int64_t rank = check_number(L, 2, "rank");
     if (rank >= 0) cf_part_rank(part, (int32_t)rank);
     return 0;
@@ -222,7 +222,7 @@ static int out_rank(lua_State *L)
 
 static int out_note(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *text = luaL_checklstring(L, 2, &length);
     cf_err err;
