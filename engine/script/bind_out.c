@@ -231,7 +231,7 @@ static int out_note(lua_State *L)
 
 static int out_writers(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     const int64_t count = check_number(L, 2, "number of writers");
     if (count < 1) return cf_raise_code(L, CF_E_NUMBER, "the number of writers is not known or 0");
     cf_err err;
@@ -245,8 +245,9 @@ void cf_bind_out(lua_State *L)
                                        {"declare", out_declare}, {"name", out_name},
                                        {"alias", out_alias},     {"same", out_same},
                                        {"world", out_world},     {"rank", out_rank},
-                                       {"note", out_note},       {"writers", out_writers},
-                                       {"path", out_path},       {NULL, NULL}};
+                                       {"items", cf_out_items},  {"note", out_note},
+                                       {"writers", out_writers}, {"path", out_path},
+                                       {NULL, NULL}};
     static const cf_handle handle = {OUT, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

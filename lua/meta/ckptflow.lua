@@ -296,6 +296,36 @@ function Out:note(text) end
 ---@param count integer
 function Out:writers(count) end
 
+---Which fields of a table of metadata say what: names that the writer gave them.
+---@class ckptflow.Items
+---@field chunks string of an entry of `tensors` that is a tensor: its boxes; what has none is a value
+---@field dtype string of such an entry: its dtype, or with `dtype_number` a tuple that has it
+---@field dtype_number? integer its place in that tuple, from 1
+---@field shape string of such an entry
+---@field chunk_at string of a chunk: its offsets
+---@field chunk_size string of a chunk: its sizes
+---@field name string of a key of `places`: of which entry it is
+---@field at string of a key of `places`: the offsets of the chunk
+---@field hint string of a key of `places`: perhaps the chunk's number, from 0
+---@field path string of a place: the file, below `folder`
+---@field offset string of a place: where in the file the item begins
+---@field length string of a place: bytes of it
+---@field decode string of a place: a list of transforms, if there are any
+---@field folder? string
+---@field rank? string a pattern with {rank} that tells from a path whose it is
+---@field order? ckptflow.Node a dict whose keys are names in their order; other names follow
+
+---All items of a table of metadata at once, as `dir:item` with `out:piece` and `out:value` would
+---file them one by one. Items whose file is missing or too short are lost: E_MISSING_FILE or
+---E_BOUNDS in the end, with all that they were of. Raises E_META_CONFLICT (an item where no chunk
+---is), E_DUP_KEY (two items of a chunk), E_COVERAGE (a value without an item), E_TYPE, E_NUMBER,
+---E_STORAGE_SIZE, E_PATH.
+---@param tensors ckptflow.Node
+---@param places ckptflow.Node
+---@param fields ckptflow.Items
+---@return integer? last the highest rank that a path names
+function Out:items(tensors, places, fields) end
+
 -- Planning ----------------------------------------------------------------------------------------
 
 --- Rows of the catalogue under names: pairs(sel) gives name, row in the checkpoint's order, #sel
