@@ -56,6 +56,7 @@ static const host_option OPTIONS[] = {
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
     {"verify", 0, FLAG, AT(verify), NULL, "read back from the disk what was written"},
     {"no-confine", 0, FLAG, AT(no_confine), NULL, "plan without Landlock and seccomp: debuggers"},
+    {"salvage", 0, FLAG, AT(salvage), NULL, "write what is whole of a damaged checkpoint"},
     {"inert", 0, FLAG, AT(inert), NULL, "read files that name forbidden globals, as inert data"},
     {"progress", 0, PROGRESS, AT(progress), "auto|bar|plain|json|none", "how progress is shown"},
     {"mesh", 0, TEXT, AT(mesh), "M", "how ranks lie, outermost first: replicate=2,shard=4"},
@@ -70,7 +71,6 @@ static const host_option OPTIONS[] = {
     {"help", 'h', FLAG, AT(help), NULL, "this"},
     /* in the contract of CLI.md, not in this version */
     {"rank", 0, LATER, 0, "R/N", NULL},
-    {"salvage", 0, LATER_FLAG, 0, NULL, NULL},
     {"color", 0, LATER, 0, "WHEN", NULL},
 };
 

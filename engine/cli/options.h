@@ -31,7 +31,8 @@ typedef struct cf_options {
     uint64_t max_mem; /* bytes, of buffers */
     cf_io io;
     int32_t only_rank; /* -1: all */
-    bool overwrite, json, fsync, verify, no_confine, inert, quiet, verbose, help, pieces, quick;
+    bool overwrite, json, fsync, verify, no_confine, inert, salvage, quiet, verbose, help, pieces,
+        quick;
     const char *format, *print, *mesh, *sample, *tol;
     cf_words plugins, include, exclude, rename, keep_dtype;
     cf_dtype dtype; /* CF_NO_DTYPE: as they are */

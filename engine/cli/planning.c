@@ -2,8 +2,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "faults.h"
 #include "filter.h"
 #include "layout.h"
+#include "losses.h"
 #include "print.h"
 #include "verbs.h"
 
@@ -135,13 +137,27 @@ typedef struct planning {
     cf_catalogue cat;
     cf_recipe recipe;
     cf_plan plan;
+    cf_faults faults; /* --salvage */
+    cf_text missing;
 } planning;
+
+/* With --salvage faults of the input are collected, and what they are about is left out. */
+static bool read_for_plan(const cf_options *o, planning *p, cf_err *err)
+{
+    if (!o->salvage) return cf_read_inputs(o, &p->scripts, &p->source, &p->cat, err);
+    cf_faults_init(&p->faults);
+    if (!cf_open_inputs(o, &p->source, err)) return false;
+    p->source.faults = &p->faults;
+    const bool ok = cf_read_opened(o, &p->scripts, &p->source, &p->cat, err) &&
+                    cf_losses_drop(&p->cat, &p->missing, err);
+    p->source.faults = NULL;
+    return ok;
+}
 
 static bool make_plan(const cf_options *o, planning *p, cf_blocker *b, cf_err *err)
 {
     if (!cf_scripts_find(&p->scripts, o->plugins.list, o->plugins.count, err) ||
-        !cf_recipe_load(&p->recipe, &p->scripts, o->recipe, err) ||
-        !cf_read_inputs(o, &p->scripts, &p->source, &p->cat, err))
+        !cf_recipe_load(&p->recipe, &p->scripts, o->recipe, err) || !read_for_plan(o, p, err))
         return false;
     cf_plan_init(&p->plan, &p->cat);
     p->plan.replicas = o->replicas;
@@ -162,5 +178,6 @@ bool cf_job_plan(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
         cf_text_add(notes, all[i]->at, all[i]->size);
     if (!ok) return false;
     cf_block_texts(&b, notes, p.recipe.script->name, p.cat.format, p.cat.why);
+    b.text[CF_B_MISSING] = text_of(&b, p.missing.at);
     return cf_blocker_finish(&b, out, err);
 }

@@ -217,7 +217,8 @@ typedef enum cf_b_text {
     CF_B_NOTES,  /* a line each, for stderr */
     CF_B_RECIPE, /* names */
     CF_B_FORMAT,
-    CF_B_WHY, /* the reason that the format gave */
+    CF_B_WHY,     /* the reason that the format gave */
+    CF_B_MISSING, /* --salvage: what is left out, as JSON; "" if nothing is */
     CF_B_TEXTS
 } cf_b_text;
 

@@ -6,6 +6,7 @@
 
 #include "alone.h"
 #include "cover.h"
+#include "losses.h"
 #include "num.h"
 #include "part.h"
 #include "roles.h"
@@ -355,6 +356,7 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
     const bool alone = cat->only_rank >= 0;
     if (!alone && (!cf_save_same(cat, err) || (!cf_save_world(cat, err) && !taken(cat, NULL, err))))
         return false;
+    if (!cf_losses_check(cat, err)) return false;
     cf_arena scratch;
     cf_arena_init(&scratch, 0);
     bool ok = true;
@@ -362,6 +364,7 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
         cf_row *row = cat->rows[i];
         if (row->alias) continue;
         if (!is_tensor(row)) continue;
+        if (row->broken && row->shape) continue; /* why is told already */
         ok = !alone || cf_row_alone(cat, row, err);
         if (!is_tensor(row)) continue;
         ok =

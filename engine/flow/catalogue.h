@@ -61,6 +61,7 @@ typedef struct cf_cause {
 typedef struct cf_lost {
     const char *key;
     const cf_cause *why;
+    int32_t rank; /* whose it was; -1: not known */
     uint8_t ndim;
     const int64_t *at, *size;
 } cf_lost;

@@ -131,7 +131,10 @@ static void write_text(cf_text *out, const cf_block *b, const cf_outcome *o)
         add_values(out, b, i, &v);
         cf_text_str(out, "}");
     }
-    cf_text_str(out, "]}\n");
+    const cf_ref missing = b->head->text[CF_B_MISSING];
+    cf_text_str(out, "]");
+    if (missing.size) cf_text_printf(out, ",\n\"missing\":%s", cf_block_text(b, missing));
+    cf_text_str(out, "}\n");
 }
 
 /* Does the file hold the text? */

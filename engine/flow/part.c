@@ -168,14 +168,14 @@ const cf_cause *cf_part_cause(cf_part *part, const char *path, const cf_err *why
     return cause->path && cause->err ? cause : NULL;
 }
 
-bool cf_part_lost(cf_part *part, const char *key, const cf_cause *why, int ndim, const int64_t *at,
-                  const int64_t *size, cf_err *err)
+bool cf_part_lost(cf_part *part, const char *key, const cf_cause *why, int32_t rank, int ndim,
+                  const int64_t *at, const int64_t *size, cf_err *err)
 {
     int64_t numel = 1;
     if (size && cf_numel(size, ndim, &numel) && !numel) return true;
     cf_lost *lost = why ? CF_PUSH(&part->kept, part->lost, part->n_lost, part->cap_lost) : NULL;
     if (!lost) return cf_arena_ok(&part->kept, err);
-    *lost = (cf_lost){.key = cf_strndup(&part->kept, key, strlen(key)), .why = why};
+    *lost = (cf_lost){.key = cf_strndup(&part->kept, key, strlen(key)), .why = why, .rank = rank};
     if (!size) return cf_arena_ok(&part->kept, err);
     lost->ndim = (uint8_t)ndim;
     lost->at = cf_memdup(&part->kept, at, (size_t)ndim * sizeof *at);

@@ -56,7 +56,7 @@ struct cf_part {
 const cf_cause *cf_part_cause(cf_part *part, const char *path, const cf_err *why);
 /* A box of a tensor (size NULL: a value) that no file holds any more; one without elements is no
  * loss. */
-bool cf_part_lost(cf_part *part, const char *key, const cf_cause *why, int ndim, const int64_t *at,
-                  const int64_t *size, cf_err *err);
+bool cf_part_lost(cf_part *part, const char *key, const cf_cause *why, int32_t rank, int ndim,
+                  const int64_t *at, const int64_t *size, cf_err *err);
 
 #endif

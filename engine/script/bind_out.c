@@ -168,7 +168,7 @@ static int out_alias(lua_State *L)
 
 static int out_path(lua_State *L)
 {
-    cf_part *part = check_out(L);
+    cf_part *part = cf_check_out(L);
     size_t length;
     const char *key = luaL_checklstring(L, 2, &length);
     cf_err err;
