@@ -364,7 +364,6 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
         cf_row *row = cat->rows[i];
         if (row->alias) continue;
         if (!is_tensor(row)) continue;
-        if (row->broken && row->shape) continue; /* why is told already */
         ok = !alone || cf_row_alone(cat, row, err);
         if (!is_tensor(row)) continue;
         ok =

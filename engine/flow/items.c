@@ -357,7 +357,8 @@ static bool place(builder *b, entry *e, int64_t offset, int64_t length, const cf
     }
     if (!why) return true;
     *lost = true;
-    return cf_part_lost(b->part, e->key, why, b->file->rank, ndim, at, claim->dtype ? claim->shape : NULL, err);
+    return cf_part_lost(b->part, e->key, why, b->file->rank, ndim, at,
+                        claim->dtype ? claim->shape : NULL, err);
 }
 
 static bool add_piece(builder *b, entry *e, const cf_node *key, int64_t offset, int64_t length,

@@ -207,8 +207,7 @@ static bool differs(const cf_layout *l, const cf_row *row)
     const uint32_t kept = row->pieces[0].replica_of;
     for (size_t i = 0; i < row->n_pieces; i++) {
         if (row->pieces[i].replica_of != kept) return false;
-        all &= i == kept ||
-               compare_stored(row->pieces[kept].view, row->pieces[i].view) == ALIKE;
+        all &= i == kept || compare_stored(row->pieces[kept].view, row->pieces[i].view) == ALIKE;
     }
     return !all;
 }

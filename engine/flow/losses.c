@@ -165,21 +165,23 @@ bool cf_losses_drop(cf_catalogue *cat, cf_text *missing, cf_err *err)
         cf_text_str(missing, "]}");
     }
     cf_text_str(missing, "],\n \"faults\":[");
+    size_t shown = 0;
     for (size_t i = 0; i < faults->count; i++) {
         cf_err fault = {0};
         char line[sizeof fault];
         cf_fault_error(&faults->list[i], &fault);
         cf_err_line(&fault, line, sizeof line);
-        if (i < MOST_SHOWN) cf_text_printf(&cat->notes, "%s: %s\n", cf_code_name(fault.code), line);
+        const bool told = cat->n_lost && fault.code == CF_E_COVERAGE; /* box by box, above */
+        if (!told && shown++ < MOST_SHOWN)
+            cf_text_printf(&cat->notes, "%s: %s\n", cf_code_name(fault.code), line);
         cf_text_printf(missing, "%s{\"code\":\"%s\",\"message\":", i ? ",\n  " : "",
                        cf_code_name(fault.code));
         cf_text_json(missing, line, strlen(line));
         cf_text_str(missing, "}");
     }
     cf_text_str(missing, "]}");
-    if (faults->total > MOST_SHOWN)
-        cf_text_printf(&cat->notes, "... and %llu more faults\n",
-                       (unsigned long long)faults->total - MOST_SHOWN);
+    if (shown > MOST_SHOWN)
+        cf_text_printf(&cat->notes, "... and %zu more faults\n", shown - MOST_SHOWN);
     cat->count = kept;
     if (!kept) return cf_fail(err, CF_E_COVERAGE, "nothing of it is whole");
     cf_text_printf(&cat->notes, "%zu key%s not whole and left out; %zu are whole\n", dropped,

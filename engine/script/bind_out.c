@@ -240,14 +240,12 @@ static int out_writers(lua_State *L)
 
 void cf_bind_out(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"tensor", out_tensor},   {"piece", out_piece},
-                                       {"range", out_range},     {"value", out_value},
-                                       {"declare", out_declare}, {"name", out_name},
-                                       {"alias", out_alias},     {"same", out_same},
-                                       {"world", out_world},     {"rank", out_rank},
-                                       {"items", cf_out_items},  {"note", out_note},
-                                       {"writers", out_writers}, {"path", out_path},
-                                       {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"tensor", out_tensor},   {"piece", out_piece},     {"range", out_range},
+        {"value", out_value},     {"declare", out_declare}, {"name", out_name},
+        {"alias", out_alias},     {"same", out_same},       {"world", out_world},
+        {"rank", out_rank},       {"items", cf_out_items},  {"note", out_note},
+        {"writers", out_writers}, {"path", out_path},       {NULL, NULL}};
     static const cf_handle handle = {OUT, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }
