@@ -4,6 +4,7 @@ were cut."""
 
 import collections
 import math
+import types
 
 import torch
 
@@ -70,8 +71,21 @@ def flat_of(tensors, world, pads):
     ]
 
 
-def write(folder, stage, world, tp=1, pp=1, aligned=False, prefix="bf16_", info=INFO):
-    """Gives the tensors that were cut."""
+def slices(tensors, names, world, rank, pads):
+    """What a rank holds of each parameter, as DeepSpeed's fragment_address says it."""
+    size = sum(t.numel() + pad for t, pad in zip(tensors, pads))
+    each = -(-size // (2 * world)) * 2
+    found, at = collections.OrderedDict(), 0
+    for name, tensor, pad in zip(names, tensors, pads):
+        first, last = max(at, rank * each), min(at + tensor.numel(), rank * each + each)
+        if first < last:
+            found[name] = types.SimpleNamespace(numel=last - first, start=first - rank * each)
+        at += tensor.numel() + pad
+    return found
+
+
+def write(folder, stage, world, tp=1, pp=1, aligned=False, prefix="bf16_", info=INFO, adam=False):
+    """Gives the tensors that were cut. adam: a second moment too, which ds_to_universal asks for."""
     folder.mkdir(parents=True)
     want = {}
     stages = model(tp, pp)
@@ -132,7 +146,13 @@ def write(folder, stage, world, tp=1, pp=1, aligned=False, prefix="bf16_", info=
                         moment = flat_of([mine_moments[n] for n in group], world, pads[g])[d][1]
                         weights.append(bare)
                         states[g] = {"step": 7, "exp_avg": moment.clone()}
+                        if adam:
+                            states[g]["exp_avg_sq"] = moment * 2
                     optim["single_partition_of_fp32_groups"] = weights
+                    optim["param_slice_mappings"] = [
+                        slices([mine[n] for n in group], group, world, d, pads[g])
+                        for g, group in enumerate(groups)
+                    ]
                     optim["base_optimizer_state"] = {"state": states, "param_groups": []}
                     if aligned:
                         optim["param_alignment_paddings"] = pads

@@ -18,6 +18,7 @@ import check_numpy
 import check_olmo
 import check_olmo_kinds
 import check_recipes
+import check_tools
 import check_torch
 import check_torch_out
 from common import Tool
@@ -36,6 +37,7 @@ def main():
         check_megatron,
         check_recipes,
         check_torch,
+        check_tools,
         check_torch_out,
         check_deepspeed,
         check_hf,
