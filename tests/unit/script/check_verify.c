@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "diff.h"
 #include "host.h"
 #include "suite.h"
 #include "verify.h"
@@ -232,21 +233,21 @@ END_TEST
 START_TEST(torch_zip_shared_storage)
 {
     copy("torch/shared.pt");
-    flip_all("torch-file", 3);
+    flip_all("torch-file", 7);
 }
 END_TEST
 
 START_TEST(torch_zip_deflated)
 {
     copy("torch/deflated_storage.pt");
-    flip_all("torch-file", 3);
+    flip_all("torch-file", 5);
 }
 END_TEST
 
 START_TEST(dcp_items)
 {
     copy("dcp/empty_scalar/ckpt/.");
-    flip_all("torch-dcp", 17);
+    flip_all("torch-dcp", 31);
 }
 END_TEST
 
@@ -254,6 +255,113 @@ START_TEST(own_output)
 {
     copy("ckptflow/objects/.");
     flip_all("ckptflow", 7);
+}
+END_TEST
+
+/* ---- a plan that lies ---- */
+
+static uint64_t seed = 88172645463325252u;
+
+static uint64_t next_random(void)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    return seed ^= seed << 17;
+}
+
+/* Flips bits of a block, or sets numbers in it to what hurts. */
+static void spoil(uint8_t *bytes, uint64_t size)
+{
+    static const uint64_t HURT[] = {0, 1, 0xffffffff, INT64_MAX, UINT64_MAX, 1ull << 32, 8};
+    for (uint64_t n = next_random() % 3 + 1; n; n--) {
+        const uint64_t at = next_random() % size;
+        if (next_random() % 2)
+            bytes[at] ^= (uint8_t)(1u << next_random() % 8);
+        else if (at / 8 * 8 + 8 <= size)
+            memcpy(bytes + at / 8 * 8, &HURT[next_random() % 7], 8);
+    }
+}
+
+/* Opens spoilt copies, and carries out those that pass: nothing may happen but errors. */
+static void attack(void *ctx, const cf_block *block)
+{
+    bool (*const carry_out)(const cf_execution *x, cf_err *err) =
+        *(bool (**)(const cf_execution *, cf_err *))ctx;
+    const char *roots[] = {folder, folder};
+    const uint64_t size = block->head->size;
+    uint8_t *bytes = malloc(size);
+    for (int i = 0; i < 4000; i++) {
+        cf_block b;
+        cf_err err = {0};
+        cf_means means;
+        memcpy(bytes, block->head, size);
+        spoil(bytes, size);
+        if (!cf_block_open(&b, bytes, size, 2, &err)) continue;
+        if (!cf_means_fit(&means, &b, 1, CF_IO_PREAD, CF_MAX_MEM, &err)) continue;
+        const cf_execution x = {
+            .block = &b, .roots = roots, .n_roots = 2, .threads = 1, .means = &means};
+        if (!carry_out(&x, &err)) ck_assert_int_ne(err.code, CF_OK);
+    }
+    free(bytes);
+}
+
+static bool verify_block(const cf_execution *x, cf_err *err)
+{
+    cf_verdict v;
+    const bool ok = cf_verify(x, CF_LOOK_FULL, NULL, &v, err);
+    cf_verdict_free(&v);
+    return ok;
+}
+
+static bool diff_block(const cf_execution *x, cf_err *err)
+{
+    const cf_tolerance exact = {CF_TOL_ABS, 0};
+    cf_differences d;
+    const bool ok = cf_diff(x, &exact, &d, err);
+    cf_differences_free(&d);
+    return ok;
+}
+
+static bool (*const VERIFY)(const cf_execution *, cf_err *) = verify_block;
+static bool (*const DIFF)(const cf_execution *, cf_err *) = diff_block;
+
+START_TEST(lying_plans_of_verify)
+{
+    copy("torch/shared.pt");
+    verify_with("torch-file", NULL, false, 1, attack, (void *)&VERIFY);
+    teardown();
+    setup();
+    copy("dcp/empty_scalar/ckpt/.");
+    verify_with("torch-dcp", NULL, false, 1, attack, (void *)&VERIFY);
+}
+END_TEST
+
+START_TEST(lying_plans_of_diff)
+{
+    copy("dcp/empty_scalar/ckpt/.");
+    const char *path = folder;
+    cf_err err = {0};
+    cf_source sources[2];
+    cf_catalogue cats[2], *const both[] = {&cats[0], &cats[1]};
+    cf_blocker b = {0};
+    cf_text bytes = {0};
+    cf_block block;
+    for (int i = 0; i < 2; i++) {
+        ck_assert(cf_source_open(&sources[i], &path, 1, false, &err));
+        cf_catalogue_init(&cats[i], &sources[i]);
+        ck_assert(cf_host_read(&scripts, &sources[i], "torch-dcp", 1, &cats[i], &err));
+    }
+    ck_assert(cf_diff_plan(both, 0, &b, &err));
+    for (int i = 0; i < CF_B_TEXTS; i++) b.text[i] = cf_blocker_text(&b, "", 0);
+    ck_assert(cf_blocker_finish(&b, &bytes, &err));
+    ck_assert_msg(cf_block_open(&block, bytes.at, bytes.size, 2, &err), "%s", err.message);
+    attack((void *)&DIFF, &block);
+    for (int i = 0; i < 2; i++) {
+        cf_catalogue_free(&cats[i]);
+        cf_source_close(&sources[i]);
+    }
+    cf_text_free(&bytes);
+    cf_blocker_free(&b);
 }
 END_TEST
 
@@ -268,6 +376,8 @@ int main(void)
     tcase_add_test(tests, torch_zip_deflated);
     tcase_add_test(tests, dcp_items);
     tcase_add_test(tests, own_output);
+    tcase_add_test(tests, lying_plans_of_verify);
+    tcase_add_test(tests, lying_plans_of_diff);
     suite_add_tcase(suite, tests);
     return run_suite(suite);
 }
