@@ -45,7 +45,7 @@ typedef struct cf_verdict {
     cf_faults faults;
     uint8_t *subject; /* cf_checked or CF_DAMAGED, by number */
     uint64_t n_subjects[CF_VERDICTS];
-    uint64_t *covered;                 /* by source: bytes that a checksum was held against */
+    uint64_t *covered; /* by source: bytes that a checksum was held against as they are */
     uint64_t bytes, all_covered, read; /* of all sources */
 } cf_verdict;
 
