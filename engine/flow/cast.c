@@ -22,6 +22,12 @@ static bool is_float(cf_dtype d)
     return FORMATS[d].bits != 0;
 }
 
+/* Scales of MX formats: a power of two alone. They are read, never made. */
+static double scale(uint8_t bits)
+{
+    return bits == 0xff ? NAN : ldexp(1, bits - 127);
+}
+
 static bool is_whole(cf_dtype d)
 {
     return cf_dtype_of(d)->class == CF_CLASS_INTEGER || cf_dtype_of(d)->class == CF_CLASS_BOOLEAN;
@@ -29,7 +35,8 @@ static bool is_whole(cf_dtype d)
 
 bool cf_cast_possible(cf_dtype from, cf_dtype to)
 {
-    return from == to || ((is_float(from) || is_whole(from)) && (is_float(to) || is_whole(to)));
+    const bool source = is_float(from) || is_whole(from) || from == CF_F8_E8M0;
+    return from == to || (source && (is_float(to) || is_whole(to)));
 }
 
 /* Every value of every format here is exact as a double. */
@@ -65,7 +72,8 @@ static uint64_t encode(const format *f, double value)
     const uint64_t most = f->infinity ? (top << f->fraction) - 1
                           : f->fnuz   ? (1ull << (f->bits - 1)) - 1
                                       : (1ull << (f->bits - 1)) - 2;
-    const uint64_t beyond = f->infinity ? sign | top << f->fraction : nan;
+    /* without an infinity E4M3 saturates, as torch does since it has MX formats */
+    const uint64_t beyond = f->infinity ? sign | top << f->fraction : f->fnuz ? nan : sign | most;
     const double size = fabs(value);
     if (isinf(size)) return beyond;
     int exponent;
@@ -89,14 +97,17 @@ static uint64_t load(const uint8_t *p, int size)
     return bits;
 }
 
-static double whole_value(cf_dtype d, const uint8_t *p)
+/* single: rounded to F32 first, as torch does on the way to anything but F64. */
+static double whole_value(cf_dtype d, const uint8_t *p, bool single)
 {
     const int size = (int)cf_dtype_size(d);
     const uint64_t bits = load(p, size);
     if (d == CF_BOOL) return bits != 0;
-    if (d == CF_U64 || d == CF_U32 || d == CF_U16 || d == CF_U8) return (double)bits;
+    if (d == CF_U64 || d == CF_U32 || d == CF_U16 || d == CF_U8)
+        return single ? (double)(float)bits : (double)bits;
     const int shift = 64 - 8 * size;
-    return (double)((int64_t)(bits << shift) >> shift);
+    const int64_t value = (int64_t)(bits << shift) >> shift;
+    return single ? (double)(float)value : (double)value;
 }
 
 static uint64_t whole_bits(cf_dtype d, double value)
@@ -170,13 +181,18 @@ void cf_cast(cf_dtype a, const void *source, cf_dtype b, void *target, size_t co
             const uint8_t *p = from + (size_t)n * i;
             double value;
             float single;
-            if (a == CF_F64)
+            if (a == CF_F64) { /* torch goes by way of F32, which rounds twice */
                 memcpy(&value, p, 8);
-            else if (a == CF_F32) {
+                if (is_float(b)) value = (double)(float)value;
+            } else if (a == CF_F8_E8M0) {
+                value = scale(*p);
+            } else if (a == CF_F32) {
                 memcpy(&single, p, 4);
                 value = (double)single;
-            } else
-                value = is_float(a) ? decode(&FORMATS[a], load(p, n)) : whole_value(a, p);
+            } else {
+                value =
+                    is_float(a) ? decode(&FORMATS[a], load(p, n)) : whole_value(a, p, b != CF_F64);
+            }
             uint64_t bits;
             if (b == CF_F64)
                 memcpy(&bits, &value, 8);

@@ -40,16 +40,21 @@ static const struct {
     {CF_F32, 0x387fffff, CF_F16, 0x0400}, /* the largest denormal rounds to a normal number */
     {CF_F32, 0x3f801000, CF_F16, 0x3c00},
     {CF_F32, 0x3f803000, CF_F16, 0x3c02},
-    /* F64 to BF16 at once: by way of F32 this would round twice, to 3f80 */
-    {CF_F64, 0x3ff0100000000001, CF_BF16, 0x3f81},
+    /* F64 to BF16 by way of F32, as torch does: rounded twice, to the tie and to even */
+    {CF_F64, 0x3ff0100000000001, CF_BF16, 0x3f80},
+    {CF_F64, 0x3ff0100010000001, CF_BF16, 0x3f81},
     {CF_F64, 0x3ff0100000000000, CF_BF16, 0x3f80},
     {CF_F64, 0x47efffffe0000000, CF_F32, 0x7f7fffff},
     {CF_F64, 0x3ff0000010000000, CF_F32, 0x3f800000},
     /* 8 bits: e4m3 has no infinity, its largest number is 448 */
     {CF_F32, 0x43e00000, CF_F8_E4M3, 0x7e},
     {CF_F32, 0x43e80000, CF_F8_E4M3, 0x7e}, /* 464, a tie: to even */
-    {CF_F32, 0x43e80001, CF_F8_E4M3, 0x7f},
-    {CF_F32, 0x7f800000, CF_F8_E4M3, 0x7f},
+    {CF_F32, 0x43e80001, CF_F8_E4M3, 0x7e}, /* saturates */
+    {CF_F32, 0x7f800000, CF_F8_E4M3, 0x7e},
+    {CF_F32, 0xff800000, CF_F8_E4M3, 0xfe},
+    {CF_F8_E8M0, 0x7f, CF_BF16, 0x3f80},
+    {CF_F8_E8M0, 0x00, CF_F32, 0x00400000},
+    {CF_F8_E8M0, 0xff, CF_F32, 0x7fc00000},
     {CF_F32, 0x47600000, CF_F8_E5M2, 0x7b},
     {CF_F32, 0x47700000, CF_F8_E5M2, 0x7c},
     {CF_F32, 0x80000000, CF_F8_E4M3FNUZ, 0x00},
