@@ -11,6 +11,7 @@ import traceback
 import warnings
 
 import check_bench
+import check_casts
 import check_deepspeed
 import check_hf
 import check_megatron
@@ -42,6 +43,7 @@ def main():
         check_deepspeed,
         check_hf,
         check_bench,
+        check_casts,
     ):
         for name, check in module.checks():
             try:
