@@ -320,6 +320,12 @@ bool cf_options_parse(cf_options *o, int argc, char **argv, const cf_option *rec
             p.inputs[o->n_inputs++] = arg;
         }
     }
+    o->n_roots = o->n_inputs;
+    for (size_t i = 0; i < o->n_given; i++)
+        for (size_t k = 0; k < n_recipe; k++)
+            if (recipe_options[k].type == CF_OPT_CHECKPOINT &&
+                strcmp(recipe_options[k].name, p.given[i].name) == 0)
+                p.inputs[o->n_roots++] = p.given[i].value;
     o->inputs = p.inputs;
     o->given = p.given;
     return true;

@@ -26,6 +26,7 @@ typedef struct cf_options {
     const char *recipe;        /* of run and plan */
     const char *const *inputs; /* CKPTs, or what else a verb takes */
     int n_inputs;
+    int n_roots;     /* of inputs and, behind them in the list, checkpoints of a recipe's options */
     const char *out; /* -o */
     int threads;
     uint64_t max_mem; /* bytes, of buffers */

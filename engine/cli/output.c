@@ -56,7 +56,7 @@ bool cf_output_path(const cf_options *o, char *out, cf_err *err)
     if (n < 0 || n >= PATH_MAX) return cf_fail(err, CF_E_USAGE, "the output path is too long");
     char real[PATH_MAX], input[PATH_MAX];
     if (!real_path(out, real)) return true; /* its parent is missing: the sink will say so */
-    for (int i = 0; i < o->n_inputs; i++) {
+    for (int i = 0; i < o->n_roots; i++) {
         if (!realpath(o->inputs[i], input)) continue;
         if (holds(real, input) || holds(input, real))
             return cf_fail(

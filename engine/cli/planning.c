@@ -160,6 +160,10 @@ static bool make_plan(const cf_options *o, planning *p, cf_blocker *b, cf_err *e
         !cf_recipe_load(&p->recipe, &p->scripts, o->recipe, err) || !read_for_plan(o, p, err))
         return false;
     cf_plan_init(&p->plan, &p->cat);
+    cf_mesh *mesh = o->mesh ? CF_NEW(&p->plan.arena, cf_mesh) : NULL;
+    if (mesh && !cf_mesh_parse(mesh, o->mesh, err)) return false;
+    p->plan.mesh = mesh;
+    p->plan.threads = o->threads;
     p->plan.replicas = o->replicas;
     p->plan.dtype = o->dtype;
     p->plan.keep_dtype = o->keep_dtype.list;

@@ -191,7 +191,7 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
     cf_outcome outcome = {0};
     const cf_execution x = {.block = block,
                             .roots = o->inputs,
-                            .n_roots = o->n_inputs,
+                            .n_roots = o->n_roots,
                             .threads = means.threads,
                             .means = &means,
                             .fsync = o->fsync,
@@ -233,7 +233,7 @@ bool cf_verb_run(const cf_options *o, cf_err *err)
     if (!cf_output_path(o, out, err) || !cf_sink_check(out, o->overwrite, err) ||
         !cf_unpack_inputs(o, out, err) || !cf_child_run(cf_job_plan, o, o, &reply, err))
         return false;
-    bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_inputs, err);
+    bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_roots, err);
     if (ok && !o->quiet && !o->json)
         cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
     if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");

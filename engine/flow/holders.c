@@ -259,8 +259,7 @@ static bool settle(finding *f, cf_err *err)
 /* ---- one row -----------------------------------------------------------------------------------
  */
 
-/* The N of a component rank<N> or dp_rank_<N>; -1. */
-static int64_t rank_in(const char *key)
+int64_t cf_rank_in_key(const char *key)
 {
     for (const char *at = key; at; at = strchr(at, '.')) {
         at += *at == '.';
@@ -281,7 +280,7 @@ static const cf_ranks *only(finding *f, int32_t rank)
 /* Of what has one copy in the file of `rank`: a whole tensor, a value. */
 static const cf_ranks *holders_of_whole(finding *f, const char *key, int32_t rank)
 {
-    const int64_t named = rank_in(key);
+    const int64_t named = cf_rank_in_key(key);
     return named >= 0 && named < f->out->ranks ? only(f, rank) : f->all;
 }
 

@@ -22,6 +22,9 @@ typedef struct cf_ranks {
     size_t count;
 } cf_ranks;
 
+/* The N of a component rank<N> or dp_rank_<N> of a key; -1: it has none. */
+int64_t cf_rank_in_key(const char *key);
+
 /* Makes sets of ranks, each once, in an arena. */
 typedef struct cf_rank_sets {
     cf_arena *arena;

@@ -102,6 +102,9 @@ bool cf_lay_sharing(cf_layout *l, const cf_items *items, cf_sharing *sharing, cf
 /* The torch file of a write, or several and their index. */
 bool cf_lay_torch(cf_layout *l, size_t number, cf_err *err);
 
+/* ---- layout_dcp.c: the files of a dcp write */
+bool cf_lay_dcp(cf_layout *l, size_t number, cf_err *err);
+
 /* ---- layout_names.c: when all is laid out */
 /* What a manifest says of a value that file number `file` holds under a name. */
 cf_b_value cf_lay_value_names(cf_layout *l, uint64_t file, const cf_row *row, const char *name);

@@ -12,6 +12,7 @@ typedef struct cf_write {
     cf_entry *entries;
     size_t count;
     cf_write_options options;
+    struct cf_dcp *dcp; /* of a dcp write: its items */
 } cf_write;
 
 typedef struct cf_copy {

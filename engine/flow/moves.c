@@ -17,7 +17,9 @@ bool cf_mover_init(cf_mover *m, cf_source *source, cf_blocker *b, cf_err *err)
     *m = (cf_mover){.source = source, .b = b};
     cf_arena_init(&m->arena, 0);
     cf_map_init(&m->records, &m->arena);
-    m->sources = CF_NEWS(&m->arena, uint32_t, source->dir.count);
+    size_t files = 0;
+    for (const cf_source *s = source; s; s = s->next) files += s->dir.count;
+    m->sources = CF_NEWS(&m->arena, uint32_t, files);
     cf_blocker_text(b, "", 0); /* a reference of zeros is an empty text */
     return cf_arena_ok(&m->arena, err);
 }
@@ -30,14 +32,16 @@ void cf_mover_free(cf_mover *m)
 uint32_t cf_mover_source(cf_mover *m, uint32_t file)
 {
     if (!m->sources[file]) {
-        const cf_dir_file *f = &m->source->dir.files[file];
+        uint32_t number = file;
+        const cf_source *of = cf_source_of(m->source, &number);
+        const cf_dir_file *f = &of->dir.files[number];
         const cf_b_source s = {.path = cf_blocker_text(m->b, f->stored, strlen(f->stored)),
                                .size = f->size,
                                .packed = f->packed ? f->packed->size : 0,
                                .device = f->device,
                                .inode = f->inode,
                                .mtime_ns = f->mtime_ns,
-                               .root = m->root + f->root};
+                               .root = m->root + of->first_root + f->root};
         m->sources[file] = (uint32_t)cf_blocker_add(m->b, CF_B_SOURCES, &s, sizeof s) + 1;
     }
     return m->sources[file] - 1;
@@ -45,9 +49,10 @@ uint32_t cf_mover_source(cf_mover *m, uint32_t file)
 
 uint32_t cf_mover_file(cf_mover *m, uint32_t file)
 {
-    const cf_b_record r = {.size = m->source->dir.files[file].size,
-                           .source = cf_mover_source(m, file),
-                           .place = CF_IN_FILE};
+    uint32_t number = file;
+    const cf_dir_file *f = &cf_source_of(m->source, &number)->dir.files[number];
+    const cf_b_record r = {
+        .size = f->size, .source = cf_mover_source(m, file), .place = CF_IN_FILE};
     return (uint32_t)cf_blocker_add(m->b, CF_B_RECORDS, &r, sizeof r);
 }
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "dcp.h"
 #include "layout.h"
 #include "num.h"
 #include "path.h"
@@ -18,7 +19,7 @@ static const struct {
                {"torch", ".pth", CF_WRITE_TORCH, true},
                {"torch", ".bin", CF_WRITE_TORCH, true},
                {"torch", ".ckpt", CF_WRITE_TORCH, true},
-               {"dcp", NULL, CF_WRITE_DCP, false},
+               {"dcp", NULL, CF_WRITE_DCP, true},
                {"npy", ".npy", CF_WRITE_NPY, false}};
 
 enum { N_WRITERS = sizeof WRITERS / sizeof *WRITERS };
@@ -32,6 +33,10 @@ void cf_plan_init(cf_plan *plan, cf_catalogue *cat)
 
 void cf_plan_free(cf_plan *plan)
 {
+    for (cf_other *o = plan->others; o; o = o->next) {
+        cf_catalogue_free(&o->cat);
+        cf_source_close(&o->source);
+    }
     cf_text_free(&plan->notes);
     cf_arena_free(&plan->arena);
 }
@@ -50,13 +55,17 @@ static int writer_of(const char *path, const char *as)
 bool cf_plan_holds_values(const char *path, const char *as)
 {
     const int w = writer_of(path, as);
-    return w >= 0 && (WRITERS[w].writer == CF_WRITE_JSON || WRITERS[w].writer == CF_WRITE_TORCH);
+    return w >= 0 && (WRITERS[w].writer == CF_WRITE_JSON || WRITERS[w].writer == CF_WRITE_TORCH ||
+                      WRITERS[w].writer == CF_WRITE_DCP);
 }
 
-static bool check_path(const cf_plan *plan, const char *path, cf_err *err)
+/* A folder may be the output itself. */
+static bool check_path(const cf_plan *plan, const char *path, bool folder, cf_err *err)
 {
     const size_t length = strlen(path);
-    if (cf_path_kind_of(path, length) != CF_PATH_PLAIN || cf_utf8_valid(path, length) < length)
+    if ((length || !folder) && cf_path_kind_of(path, length) != CF_PATH_PLAIN)
+        return cf_fail(err, CF_L_PLAN, "plan:write: '%s' is no path within the output", path);
+    if (cf_utf8_valid(path, length) < length)
         return cf_fail(err, CF_L_PLAN, "plan:write: '%s' is no path within the output", path);
     if (cf_sink_reserved(path))
         return cf_fail(err, CF_L_PLAN, "plan:write: %s is written by ckptflow itself", path);
@@ -100,7 +109,7 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
                        *path ? ": " : "", WRITERS[w].name);
     if (options->nest && WRITERS[w].writer != CF_WRITE_TORCH)
         return cf_fail(err, CF_L_PLAN, "%s: the option 'nest' is for torch files", path);
-    if (!check_path(plan, path, err)) return false;
+    if (!check_path(plan, path, WRITERS[w].writer == CF_WRITE_DCP, err)) return false;
     for (size_t i = 0; i < count; i++) {
         cf_row *row = entries[i].row;
         if (entries[i].tensor && WRITERS[w].writer == CF_WRITE_JSON)
@@ -138,7 +147,17 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
     }
     write->options.meta = copy_texts(&plan->arena, options->meta, 2 * options->n_meta);
     write->options.keep_dtype = copy_texts(&plan->arena, options->keep_dtype, options->n_keep);
-    return cf_arena_ok(&plan->arena, err);
+    if (!cf_arena_ok(&plan->arena, err)) return false;
+    return write->writer != CF_WRITE_DCP || cf_dcp_begin(plan, write, err);
+}
+
+cf_held *cf_plan_held(const cf_plan *plan, size_t *count, int32_t *ranks)
+{
+    const cf_write *last = plan->n_writes ? &plan->writes[plan->n_writes - 1] : NULL;
+    const bool dcp = last && last->dcp;
+    *count = dcp ? last->dcp->count : 0;
+    *ranks = dcp ? last->dcp->ranks : 0;
+    return dcp ? last->dcp->held : NULL;
 }
 
 void cf_plan_drop(cf_plan *plan, cf_row *row)

@@ -7,6 +7,7 @@
 #ifndef CF_PLAN_H
 #define CF_PLAN_H
 
+#include "holders.h"
 #include "tensor.h"
 
 typedef enum cf_writer {
@@ -36,8 +37,16 @@ typedef struct cf_write_options {
     bool keep;               /* no cast, whatever the plan says */
     const char *const *keep_dtype; /* globs of names that are not cast */
     size_t n_keep;
-    bool nest; /* entries have paths */
+    bool nest;     /* entries have paths */
+    int32_t ranks; /* dcp: cut anew for so many; 0: as the pieces are */
 } cf_write_options;
+
+/* A checkpoint beside the plan's own. */
+typedef struct cf_other {
+    cf_source source;
+    cf_catalogue cat;
+    struct cf_other *next;
+} cf_other;
 
 typedef struct cf_plan {
     cf_arena arena;
@@ -50,6 +59,11 @@ typedef struct cf_plan {
     size_t n_writes, cap_writes;
     struct cf_copy *copies;
     size_t n_copies, cap_copies;
+    int threads;             /* that other checkpoints are read with; 0: one */
+    struct cf_other *others; /* checkpoints of a recipe's options */
+    const cf_mesh *mesh;     /* --mesh; NULL: not given */
+    cf_holding *holding;     /* of the catalogue, when first needed; by row in `held` */
+    cf_map held;
     cf_text notes;
 } cf_plan;
 
@@ -63,6 +77,9 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
                    const cf_write_options *options, cf_err *err);
 /* Does the writer of a path (and `as`; NULL: by the suffix) hold values that a recipe made? */
 bool cf_plan_holds_values(const char *path, const char *as);
+/* What a policy is to be asked about: the items of the write that was recorded last, if it is dcp;
+ * *count 0 otherwise. Keepers are set: each item's file, or its smallest holder. */
+cf_held *cf_plan_held(const cf_plan *plan, size_t *count, int32_t *ranks);
 void cf_plan_drop(cf_plan *plan, cf_row *row);
 /* Files of the checkpoint that match and that no format read; taken over byte for byte. */
 bool cf_plan_copy(cf_plan *plan, const char *glob, cf_err *err);

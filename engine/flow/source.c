@@ -242,9 +242,11 @@ bool cf_source_value(cf_source *source, const cf_node *node, cf_arena *arena, co
     *value = node;
     if (!cf_node_is_item(node)) return true;
     const cf_storage *s = node->storage;
+    uint32_t number = s->file;
+    const cf_dir *dir = &cf_source_of(source, &number)->dir;
     int fd;
-    if (!cf_dir_open(&source->dir, s->file, &fd, err)) return false;
-    const cf_span file = cf_span_of_file(fd, source->dir.files[s->file].size);
+    if (!cf_dir_open(dir, number, &fd, err)) return false;
+    const cf_span file = cf_span_of_file(fd, dir->files[number].size);
     cf_node *root;
     const bool ok = read_item(s, &file, arena, &root, err);
     close(fd);
@@ -270,10 +272,12 @@ bool cf_source_bytes(cf_source *source, const cf_view *view, size_t most, cf_are
     if (s->place != CF_IN_FILE)
         return cf_fail(err, CF_E_TYPE, "a value inside a tensor that is compressed or an item");
     uint8_t *own = cf_alloc(arena, size);
+    uint32_t number = s->file;
+    const cf_dir *dir = &cf_source_of(source, &number)->dir;
     int fd;
     if (!own) return cf_arena_ok(arena, err);
-    CF_TRY(cf_dir_open(&source->dir, s->file, &fd, err));
-    const cf_span file = cf_span_of_file(fd, source->dir.files[s->file].size);
+    CF_TRY(cf_dir_open(dir, number, &fd, err));
+    const cf_span file = cf_span_of_file(fd, dir->files[number].size);
     bool ok = cf_span_read(&file, s->offset + view->offset, own, size, err);
     close(fd);
     *checked = ok && s->has_crc && view->offset == 0 && size == s->size;

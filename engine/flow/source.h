@@ -33,9 +33,11 @@ typedef struct cf_source {
     cf_tree *trees; /* one a file of the listing */
     bool inert;
     pthread_mutex_t lock;
-    uint64_t clock, kept; /* bytes in trees without a pin */
-    cf_text notes;        /* warnings, one a line */
-    cf_faults *faults;    /* NULL: the first one ends the work; set by who opened it, borrowed */
+    uint64_t clock, kept;   /* bytes in trees without a pin */
+    cf_text notes;          /* warnings, one a line */
+    struct cf_source *next; /* whose files are numbered behind this one's: join.h */
+    uint32_t first_root;    /* the command line's number of its root 0 */
+    cf_faults *faults;      /* NULL: the first one ends the work; set by who opened it, borrowed */
 } cf_source;
 
 /* paths are borrowed for as long as the source. */
@@ -61,8 +63,17 @@ static inline bool cf_node_is_item(const cf_node *node)
     return node->kind == CF_NODE_STORAGE && node->storage->place == CF_IN_ITEM;
 }
 
+/* The source of a chain that a file is of; *file becomes its number there. */
+static inline const cf_source *cf_source_of(const cf_source *source, uint32_t *file)
+{
+    for (; *file >= source->dir.count && source->next; source = source->next)
+        *file -= source->dir.count;
+    return source;
+}
+
 static inline const char *cf_source_path(const cf_source *source, uint32_t file)
 {
+    source = cf_source_of(source, &file);
     return source->dir.files[file].path;
 }
 

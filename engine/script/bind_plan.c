@@ -115,11 +115,9 @@ static void check_meta(lua_State *L, int index, cf_write_options *options)
     options->meta = pairs;
 }
 
-/* Options that the API has; those from LATER on are not in this version and refused where they are
- * given. */
+/* Options that the API has. */
 static const char *const write_options[] = {
     "as", "max_shard_size", "meta", "dtype", "keep_dtype", "nest", "ranks", "policy", NULL};
-enum { LATER = 6 };
 
 /* A list of globs; pushes what holds it. The table holds the texts. */
 static void check_globs(lua_State *L, int index, cf_write_options *options)
@@ -181,13 +179,36 @@ static const cf_entry *nest_entries(lua_State *L, int options, const cf_entry *f
     return entries;
 }
 
-static void refuse_later_options(lua_State *L, int index, const char *path)
+/* Who keeps what of a dcp write: the policy is asked at once, in this state. */
+static void ask_policy(lua_State *L, int index, cf_plan *plan)
 {
+    size_t count;
+    int32_t ranks;
+    cf_held *held = cf_plan_held(plan, &count, &ranks);
+    if (lua_isnoneornil(L, index) || lua_getfield(L, index, "policy") == LUA_TNIL) return;
+    if (!cf_is_policy(L, -1))
+        luaL_error(L, "plan:write: policy is a %s, not what an option of type policy gives",
+                   cf_class_of(L, lua_gettop(L)));
+    if (count) cf_policy_walk(L, -1, held, count, ranks, NULL);
+}
+
+/* ranks and policy are of dcp alone. */
+static void check_dcp_options(lua_State *L, int index, const char *path, cf_write_options *options)
+{
+    static const char *const own[] = {"ranks", "policy"};
     if (lua_isnoneornil(L, index)) return;
-    for (int i = LATER; write_options[i]; i++)
-        if (lua_getfield(L, index, write_options[i]) != LUA_TNIL)
-            cf_raise_code(L, CF_L_PLAN, "%s: the option '%s' of plan:write is not in this version",
-                          path, write_options[i]);
+    const bool dcp = options->as && strcmp(options->as, "dcp") == 0;
+    for (int i = 0; i < 2; i++)
+        if (lua_getfield(L, index, own[i]) != LUA_TNIL && !dcp)
+            cf_raise_code(L, CF_L_PLAN, "%s: the option '%s' of plan:write is of as = \"dcp\"",
+                          path, own[i]);
+    if (lua_getfield(L, index, "ranks") == LUA_TNIL) return;
+    int whole;
+    const lua_Integer ranks = lua_tointegerx(L, -1, &whole);
+    if (!whole || ranks < 1 || ranks > 1 << 16)
+        cf_raise_code(L, CF_L_PLAN, "plan:write: ranks is a number from 1 to %d, not %s", 1 << 16,
+                      luaL_tolstring(L, -1, NULL));
+    options->ranks = (int32_t)ranks;
 }
 
 static int plan_write(lua_State *L)
@@ -204,12 +225,13 @@ static int plan_write(lua_State *L)
         options.nest = lua_getfield(L, 4, "nest") != LUA_TNIL;
         if (options.nest) entries = nest_entries(L, 4, entries, count);
     }
+    check_dcp_options(L, 4, path, &options);
     cf_err err;
     const int64_t paused = cf_host_pause();
     const bool ok = cf_plan_write(plan, path, entries, count, &options, &err);
     cf_host_resume(cf_host_of(L), paused);
     if (!ok) return cf_raise(L, &err);
-    refuse_later_options(L, 4, path);
+    if (count) ask_policy(L, 4, plan); /* nothing is not written */
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "bind.h"
+#include "join.h"
 
 static const char RECIPE[] = "recipe"; /* in the registry */
 
@@ -138,7 +139,55 @@ typedef struct run {
     cf_catalogue *cat;
     const cf_given *given;
     size_t n_given;
+    uint32_t n_inputs;
 } run;
+
+/* Reads another checkpoint, with the format that is found; number: of its root. */
+static bool read_other(cf_host *host, const char *const *path, uint32_t root, cf_other **out,
+                       cf_err *err)
+{
+    cf_plan *plan = host->plan;
+    cf_source *first = plan->cat->source;
+    cf_other *o = CF_NEW(&plan->arena, cf_other);
+    if (!o) return cf_arena_ok(&plan->arena, err);
+    const bool opened = cf_source_open(&o->source, path, 1, first->inert, err);
+    cf_catalogue_init(&o->cat, &o->source);
+    o->next = plan->others;
+    plan->others = o;
+    o->cat.values = plan->cat->values;
+    bool ok = opened && cf_host_read((cf_scripts *)host->scripts, &o->source, NULL,
+                                     plan->threads ? plan->threads : 1, &o->cat, err);
+    cf_text_add(&plan->notes, o->source.notes.at, o->source.notes.size);
+    cf_text_add(&plan->notes, o->cat.notes.at, o->cat.notes.size);
+    *out = o;
+    if (ok) return cf_join(first, &o->source, &o->cat, root, err);
+    if (!err->hint[0]) cf_err_set_hint(err, "that is of the checkpoint %s", *path);
+    return false;
+}
+
+/* The roots of the command line are its checkpoints, then those of options, as they came. */
+static uint32_t root_of(const run *r, size_t given)
+{
+    uint32_t root = r->n_inputs;
+    for (size_t i = 0; i < given; i++)
+        for (size_t k = 0; k < r->recipe->n_options; k++)
+            root += r->recipe->options[k].type == CF_OPT_CHECKPOINT &&
+                    strcmp(r->recipe->options[k].name, r->given[i].name) == 0;
+    return root;
+}
+
+static void push_checkpoint(lua_State *L, const run *r, size_t given)
+{
+    cf_err err;
+    cf_other *other = NULL;
+    const int64_t paused = cf_host_pause();
+    const bool ok =
+        read_other(cf_host_of(L), &r->given[given].value, root_of(r, given), &other, &err);
+    cf_host_resume(cf_host_of(L), paused);
+    if (!ok) cf_raise(L, &err);
+    cf_host_of(L)->rows += other->cat.count;
+    cf_push_catalogue(L, &other->cat);
+}
 
 static void push_option(lua_State *L, const cf_option *option, const char *value)
 {
@@ -154,9 +203,7 @@ static void push_option(lua_State *L, const cf_option *option, const char *value
         }
         break;
     case CF_OPT_POLICY: cf_push_policy(L, value); return;
-    case CF_OPT_CHECKPOINT:
-        cf_raise_code(L, CF_L_PLAN, "the option '%s' takes a checkpoint: not in this version",
-                      option->name);
+    case CF_OPT_CHECKPOINT: break; /* a default is no checkpoint */
     }
     cf_raise_code(L, CF_E_USAGE, "the option '%s' takes a %s, not '%s'", option->name,
                   type_names[option->type], value);
@@ -171,7 +218,10 @@ static void push_value(lua_State *L, const run *r, const cf_option *option)
         if (strcmp(r->given[i].name, option->name) != 0) continue;
         if (count++ && !option->many)
             cf_raise_code(L, CF_E_USAGE, "the option '%s' is given twice", option->name);
-        push_option(L, option, r->given[i].value);
+        if (option->type == CF_OPT_CHECKPOINT)
+            push_checkpoint(L, r, i);
+        else
+            push_option(L, option, r->given[i].value);
         if (option->many) lua_rawseti(L, -2, count);
     }
     if (count > 0) return;
@@ -222,7 +272,7 @@ bool cf_recipe_plan(const cf_recipe *recipe, cf_scripts *scripts, cf_catalogue *
     CF_TRY(cf_host_start(&host, scripts, cat->source, err));
     host.plan = plan;
     host.rows = cat->count;
-    run r = {recipe, cat, given, n_given};
+    run r = {recipe, cat, given, n_given, (uint32_t)cat->source->dir.n_roots};
     const bool ok = cf_host_run(&host, plan_job, &r, err);
     cf_host_stop(&host);
     return ok;

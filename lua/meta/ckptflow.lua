@@ -69,7 +69,7 @@ function require(name) end
 ---@field plan fun(cat: ckptflow.Selection, plan: ckptflow.Plan, opt: table)  records what to write, returns nothing. When it ends every row must be written or dropped, else L_PLAN names the first that is not
 
 ---@class (exact) ckptflow.Option
----@field type? "checkpoint"|"policy"|"string"|"number"|"boolean"  default: that of `default`. A policy arrives loaded, a checkpoint as a catalogue (not in this version)
+---@field type? "checkpoint"|"policy"|"string"|"number"|"boolean"  default: that of `default`. A policy (a name or file) arrives loaded, for plan:write; a checkpoint as a selection of its rows, `false` where none is given
 ---@field default? any
 ---@field many? boolean  may be given several times; arrives as a list
 ---@field about? string  for --help
@@ -400,8 +400,8 @@ local Plan = {}
 ---@field meta? table<string, string|number>  safetensors' __metadata__
 ---@field dtype? ckptflow.Dtype|"keep"  floating point tensors are cast to it; default: --dtype
 ---@field keep_dtype? string[]  globs of names that are not cast
----@field ranks? integer  dcp: cut anew for so many (not in this version)
----@field policy? any  dcp: who keeps what several ranks hold (not in this version)
+---@field ranks? integer  dcp: cut anew for so many, 1 to 65536; a tensor that was cut stays cut in that dimension (flat ones in dimension 0), one that was whole stays whole. Without it pieces, and the bytes of DCP items, stay as they are
+---@field policy? any  dcp: who keeps what several ranks hold, as an option of type policy gives it; without it each item stays in its file, or with `ranks` goes to its smallest holder. Raises L_PLAN for an answer that is no holder
 ---@field nest? fun(name: string): ckptflow.Path  torch: where a name goes in the tree of the file; without it a name that was not changed goes where its file had it, another is one key
 
 --- A file of the output (dcp: a folder, "" is OUT itself). A selection without tensors writes no

@@ -1,5 +1,6 @@
 --- What ckptflow wrote: ckptflow-manifest.json says which files there are, and for each tensor and
 --- value the key, role and name that the checkpoint had. Values come back as they were.
+local dcp = require("formats.torch-dcp")
 local json = require("ckptflow.json")
 
 local MANIFEST = "ckptflow-manifest.json"
@@ -126,6 +127,26 @@ local function read_torch(file, entry, out, dir)
   end
 end
 
+--- DCP names its items itself; the manifest knows what they are to the framework.
+local function read_dcp(file, out, dir)
+  dcp.read(file, out, dir)
+  local named = {}
+  local function put(list)
+    for _, entry in pairs(list or {}) do
+      if not named[entry.name] then
+        named[entry.name] = true
+        out:name(entry.name, entry.role or "rest", entry.role_name or entry.name)
+      end
+    end
+  end
+  for _, entry in pairs(entries(dir)) do
+    if entry.path:match("^(.-)[^/]*$") == file.folder and entry.path:match("%.distcp$") then
+      put(entry.tensors)
+      put(entry.values)
+    end
+  end
+end
+
 ---@type ckptflow.Format
 return {
   api = 1,
@@ -153,7 +174,8 @@ return {
           "it was changed since"
         )
       end
-      if entry.values or #entry.tensors > 0 then
+      local item = entry.path:match("%.distcp$") -- `.metadata` says what is in it
+      if not item and (entry.values or #entry.tensors > 0 or file.name:match("%.metadata$")) then
         list[#list + 1] = file
       end
     end
@@ -161,6 +183,9 @@ return {
   end,
 
   read = function(file, out, dir)
+    if file.name:match("%.metadata$") then
+      return read_dcp(file, out, dir)
+    end
     for _, entry in pairs(entries(dir)) do
       local ours = file.name:find("%.json$") or file.name:find("%.safetensors$")
       if entry.path == file.name and not ours then

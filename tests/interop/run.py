@@ -13,6 +13,7 @@ import warnings
 import check_bench
 import check_casts
 import check_deepspeed
+import check_dcp
 import check_hf
 import check_megatron
 import check_numpy
@@ -41,6 +42,7 @@ def main():
         check_tools,
         check_torch_out,
         check_deepspeed,
+        check_dcp,
         check_hf,
         check_bench,
         check_casts,

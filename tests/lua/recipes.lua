@@ -59,7 +59,9 @@ return {
     for body, text in pairs({
       ["plan:concat({})"] = "plan:concat: no views",
       ["plan:sum({}, {})"] = "plan:sum: no views",
-      ['plan:write("", cat, { as = "dcp" })'] = "dcp",
+      ['plan:write("", cat, { as = "dcp", ranks = 0 })'] = "ranks",
+      ['plan:write("", cat, { as = "dcp", ranks = 1.5 })'] = "ranks",
+      ['plan:write("..", cat, { as = "dcp" })'] = "..",
       ['plan:write("m.safetensors", cat, { ranks = 2 })'] = "ranks",
       ['plan:refuse("no", "because")'] = "no",
     }) do
@@ -103,6 +105,26 @@ return {
     end, "E_USAGE", "5 apples")
   end,
 
+  ["dcp: ranks and policies"] = function(t)
+    local options = '{ policy = { type = "policy", default = "balanced" } }'
+    local both = ", ranks = 3, policy = opt.policy"
+    for _, more in ipairs({ "", ", ranks = 3", ", policy = opt.policy", both }) do
+      for _, path in ipairs({ "", "sub/folder" }) do
+        local body = ('plan:write("%s", cat, { as = "dcp"%s })'):format(path, more)
+        t.run(recipe(body, options), "hf/whole")
+      end
+    end
+    for _, policy in ipairs({ '"balanced"', "{ choose = error }", "true" }) do
+      t.fails(function()
+        t.run(recipe('plan:write("", cat, { as = "dcp", policy = ' .. policy .. " })"), "hf/whole")
+      end, "L_ERROR", "option of type policy")
+    end
+    t.fails(function()
+      local body = 'plan:write("m.safetensors", cat, { policy = opt.policy })'
+      t.run(recipe(body, options), "hf/whole")
+    end, "L_PLAN", "policy")
+  end,
+
   ["options of recipes"] = function(t)
     local options = '{ n = 1, flag = false, word = "x", many = { type = "string", many = true },'
       .. ' policy = { type = "policy", default = "lowest-rank" }, with = { type = "checkpoint" } }'
@@ -118,7 +140,7 @@ return {
     end
     t.fails(function()
       t.run(recipe(body, options), "hf/whole", { with = "other" })
-    end, "L_PLAN", "with")
+    end, "E_MISSING_FILE", "other")
   end,
 
   ["tables are held against what their kind has"] = function(t)
