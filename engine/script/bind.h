@@ -17,7 +17,7 @@ enum {
     CF_API = 1,
     CF_SCRIPT_MOST_MEMORY = 32 << 20, /* and 1 KiB more a row */
     CF_SCRIPT_SECONDS = 2,            /* and 10 microseconds more a row */
-    CF_CALL_MOST_MEMORY = 1 << 30, /* of our own, on a script's behalf: decoded JSON, keys walked */
+    CF_CALL_MOST_MEMORY = 1 << 30, /* of our own, on a script's behalf: keys walked, values read */
     CF_MOST_PLACEHOLDERS = 32,
     CF_MOST_KEY = 64 << 10
 };
@@ -50,6 +50,9 @@ typedef struct cf_host {
     cf_text text;             /* scratch of whoever prints */
 
     size_t memory;
+    size_t read; /* bytes of the arena that pickle.read took out of tensors, in this call */
+    size_t
+        decoded; /* bytes of the arena that texts of the script were decoded into, in this call */
 } cf_host;
 
 /* For tests: a full collection at every new handle and every few instructions. */
@@ -66,6 +69,20 @@ static inline cf_host *cf_host_of(lua_State *L)
 {
     return *(cf_host **)lua_getextraspace(L);
 }
+/* What a script may hold, in bytes: it grows with the rows. */
+size_t cf_host_most_memory(const cf_host *host);
+/* Raises L_LIMIT_MEM, which nothing catches. */
+int cf_host_too_much(lua_State *L);
+/* The same if what is kept on the script's behalf (views, rows, notes) is too much. */
+void cf_host_check_kept(lua_State *L);
+/* One row more is given, which raises the limits; beyond what the files read can hold it does not,
+ * or a script could raise them for ever. */
+void cf_host_count_row(lua_State *L);
+/* Around decoding what a script hands in into the call's arena: what comes out counts like memory
+ * of the script, since a text of some MiB may become a tree of hundreds. `after` raises
+ * L_LIMIT_MEM. */
+size_t cf_host_before_decoding(cf_host *host);
+void cf_host_after_decoding(lua_State *L, size_t before);
 /* The host's scratch text, emptied. */
 cf_text *cf_scratch(lua_State *L);
 /* The tree of a file for the rest of this call. */
@@ -73,6 +90,9 @@ bool cf_host_pin(cf_host *host, uint32_t file, cf_tree **tree, cf_err *err);
 /* Around work of ours that a script asked for and should not be charged with. */
 int64_t cf_host_pause(void);
 void cf_host_resume(cf_host *host, int64_t paused);
+/* The same for work that a script may ask for again and again: free of charge for so many units of
+ * 20 microseconds, no more. */
+void cf_host_resume_after(cf_host *host, int64_t paused, size_t units);
 
 /* ---- raise.c */
 void cf_raise_register(lua_State *L);

@@ -9,7 +9,11 @@ static int json_decode(lua_State *L)
     const char *text = luaL_checklstring(L, 1, &size);
     cf_node *root;
     cf_err err;
-    if (!cf_json_read(text, size, &cf_host_of(L)->arena, &root, &err)) return cf_raise(L, &err);
+    cf_host *host = cf_host_of(L);
+    const size_t before = cf_host_before_decoding(host);
+    const bool ok = cf_json_read(text, size, &host->arena, &root, &err);
+    cf_host_after_decoding(L, before);
+    if (!ok) return cf_raise(L, &err);
     cf_push_value(L, root, false);
     return 1;
 }

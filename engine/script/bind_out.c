@@ -14,7 +14,7 @@ cf_part *cf_check_out(lua_State *L)
     luaL_checkudata(L, 1, OUT);
     cf_host *host = cf_host_of(L);
     if (!host->part) luaL_error(L, "out is of use in `read` alone");
-    host->rows++;
+    cf_host_count_row(L);
     for (size_t i = 0; i < host->n_pins; i++)
         if (host->pins[i]->file == cf_part_file(host->part))
             cf_part_root(host->part, host->pins[i]->root);

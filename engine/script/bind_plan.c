@@ -229,7 +229,7 @@ static int plan_write(lua_State *L)
     cf_err err;
     const int64_t paused = cf_host_pause();
     const bool ok = cf_plan_write(plan, path, entries, count, &options, &err);
-    cf_host_resume(cf_host_of(L), paused);
+    cf_host_resume_after(cf_host_of(L), paused, count);
     if (!ok) return cf_raise(L, &err);
     if (count) ask_policy(L, 4, plan); /* nothing is not written */
     return 0;

@@ -10,6 +10,7 @@
 #include <lualib.h>
 
 #include "bind.h"
+#include "num.h"
 
 static const char *const base[] = {"assert", "error",    "ipairs", "select", "tonumber",
                                    "type",   "rawequal", "rawlen", NULL};
@@ -115,6 +116,24 @@ static int env_format(lua_State *L)
     return 1;
 }
 
+/* string.rep; upvalue 1: the standard one, which calls an error what would be too much. */
+static int env_rep(lua_State *L)
+{
+    size_t size, between;
+    luaL_checklstring(L, 1, &size);
+    const lua_Integer times = luaL_checkinteger(L, 2);
+    luaL_optlstring(L, 3, "", &between);
+    int64_t bytes;
+    if (times > 0 && (!cf_mul((int64_t)(size + between), times, &bytes) ||
+                      (size_t)bytes > cf_host_most_memory(cf_host_of(L))))
+        return cf_host_too_much(L);
+    lua_settop(L, 3);
+    lua_pushvalue(L, lua_upvalueindex(1));
+    lua_insert(L, 1);
+    lua_call(L, 3, 1);
+    return 1;
+}
+
 /* Hands limits and error objects on: only ordinary errors are caught. */
 static int env_pcall(lua_State *L)
 {
@@ -187,6 +206,9 @@ static void add_library(lua_State *L, const char *name, lua_CFunction open)
         lua_getfield(L, -1, "format");
         lua_pushcclosure(L, env_format, 1);
         lua_setfield(L, -2, "format");
+        lua_getfield(L, -1, "rep");
+        lua_pushcclosure(L, env_rep, 1);
+        lua_setfield(L, -2, "rep");
         lua_pushliteral(L, "");
         lua_getmetatable(L, -1);
         lua_pushvalue(L, -3);

@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 #include "bind.h"
+#include "part.h"
 
-enum { HOOK_EVERY = 20000, STRESS_EVERY = 100, SECOND = 1000000000, ROW = 10000 };
+enum { HOOK_EVERY = 2000, STRESS_EVERY = 100, SECOND = 1000000000, ROW = 10000 };
 
 bool cf_host_stress;
 
@@ -91,7 +92,75 @@ void cf_host_resume(cf_host *host, int64_t paused)
     watched = host;
 }
 
+void cf_host_resume_after(cf_host *host, int64_t paused, size_t units)
+{
+    const int64_t took = cpu_now() - paused,
+                  most = 20000 * (int64_t)(units < SECOND ? units : SECOND);
+    host->elsewhere += took < most ? took : most;
+    watched = host;
+}
+
 /* ---- limits inside the state */
+
+size_t cf_host_most_memory(const cf_host *host)
+{
+    return CF_SCRIPT_MOST_MEMORY + 1024 * (size_t)host->rows;
+}
+
+int cf_host_too_much(lua_State *L)
+{
+    cf_host *host = cf_host_of(L);
+    if (!host->tripped) host->tripped = CF_L_LIMIT_MEM;
+    cf_err err;
+    limit_error(host, &err);
+    luaL_where(L, 1);
+    return cf_raise_code(L, err.code, "%s%s", lua_tostring(L, -1), err.message);
+}
+
+/* Trees of the files that this call looks into: what a script makes of them may be as large. */
+static size_t trees_held(const cf_host *host)
+{
+    size_t held = 0;
+    for (size_t i = 0; i < host->n_pins; i++)
+        held += host->pins[i]->arena.held + host->pins[i]->keep.held;
+    return held;
+}
+
+void cf_host_count_row(lua_State *L)
+{
+    enum { ANYWAY = 10000, NODE = 32 }; /* rows; bytes of a tree that a row comes from, at least */
+    cf_host *host = cf_host_of(L);
+    if (host->rows < ANYWAY || host->rows < trees_held(host) / NODE) host->rows++;
+    cf_host_check_kept(L);
+}
+
+void cf_host_check_kept(lua_State *L)
+{
+    enum { ROOM = 8 << 20 };
+    cf_host *host = cf_host_of(L);
+    size_t kept = host->memory;
+    if (host->plan) kept += host->plan->arena.held + host->plan->notes.cap;
+    if (host->part) kept += host->part->arena.held;
+    kept += host->arena.held - host->read;
+    const size_t most = cf_host_most_memory(host) + ROOM + 1024 * (size_t)host->rows;
+    if (kept > most && kept - most > 4 * trees_held(host)) cf_host_too_much(L);
+}
+
+size_t cf_host_before_decoding(cf_host *host)
+{
+    const size_t most = cf_host_most_memory(host), held = host->arena.held;
+    const size_t left = host->decoded < most ? most - host->decoded : 0;
+    if (held + left < CF_CALL_MOST_MEMORY) host->arena.limit = held + left;
+    return held;
+}
+
+void cf_host_after_decoding(lua_State *L, size_t before)
+{
+    cf_host *host = cf_host_of(L);
+    host->decoded += host->arena.held - before;
+    host->arena.limit = CF_CALL_MOST_MEMORY;
+    if (host->arena.over) cf_host_too_much(L);
+}
 
 static void *allocate(void *ctx, void *at, size_t old, size_t size)
 {
@@ -102,7 +171,7 @@ static void *allocate(void *ctx, void *at, size_t old, size_t size)
         host->memory -= old;
         return NULL;
     }
-    const size_t most = CF_SCRIPT_MOST_MEMORY + 1024 * (size_t)host->rows;
+    const size_t most = cf_host_most_memory(host);
     if (size > old && (size > most || host->memory - old > most - size)) return NULL;
     void *moved = realloc(at, size);
     if (moved) host->memory += size - old;
@@ -114,6 +183,7 @@ static void hook(lua_State *L, lua_Debug *where)
     (void)where;
     if (cf_host_stress) lua_gc(L, LUA_GCCOLLECT);
     cf_host *host = cf_host_of(L);
+    if (!host->tripped) cf_host_check_kept(L);
     if (!host->tripped && !over_time(host)) return;
     if (!host->tripped) host->tripped = CF_L_LIMIT_CPU;
     cf_err err;
@@ -180,6 +250,7 @@ bool cf_host_run(cf_host *host, lua_CFunction job, void *arg, cf_err *err)
     host->call++;
     host->unreadable.code = CF_OK;
     host->elsewhere = 0;
+    host->decoded = host->read = 0;
     host->since = cpu_now();
     cf_host *outer = watched;
     watch(host);
