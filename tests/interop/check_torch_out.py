@@ -9,6 +9,7 @@ import zipfile
 
 import numpy
 import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.utils.serialization import config
 
 import common
@@ -290,6 +291,31 @@ def libzip(tool, folder):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def from_dcp(tool, folder):
+    """A DCP checkpoint, as torch's own converter has it: nested as it was saved."""
+    for case in ("fsdp2_2", "hsdp_2x2", "tp_fsdp_2x2"):
+        source = common.FIXTURES / "dcp" / case / "ckpt"
+        dcp_to_torch_save(source, folder / "want.pt")
+        out = tool.run("convert", source, folder / case, "--to", "torch")
+        want = torch.load(folder / "want.pt", weights_only=False)
+        got = load(out / "checkpoint.pt", "as it is")
+        hold_unordered(want, got, case)
+
+
+def hold_unordered(want, got, where):
+    """dicts in any order: the converter has its own."""
+    if isinstance(want, dict):
+        assert want.keys() == got.keys(), f"{where}: {want.keys() ^ got.keys()}"
+        for key in want:
+            hold_unordered(want[key], got[key], f"{where}.{key}")
+    elif isinstance(want, list):
+        assert len(want) == len(got), where
+        for i, item in enumerate(want):
+            hold_unordered(item, got[i], f"{where}.{i}")
+    else:
+        same(want, got, where)
+
+
 def plain_objects():
     """What check_torch saves, without what the file cannot hold."""
     kept = (torch.Tensor, int, float, str, bool, type(None))
@@ -301,6 +327,7 @@ def checks():
     for make in made:
         yield f"--to torch: {make.__name__.replace('_', ' ')}", converts(make)
     yield "--to torch: shared lists", stays_shared
+    yield "--to torch: from DCP", from_dcp
     yield "--to torch: storages", storages_stay
     yield "--to torch: an optimizer loads", optimizer_loads
     yield "--to torch: an optimizer without state", sgd_without_state
