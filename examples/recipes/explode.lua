@@ -1,9 +1,9 @@
---- A file for every piece of every tensor: pieces/<number>-<key>/<rank>-<n>.safetensors, its place
---- in the header; values/<rank>.json, ranks/<rank>.json. With --only-rank N one process reads the file of
---- one rank, so that a job array does the whole, each job on the node that has the file; gather.lua
---- (or any recipe: the format is `exploded`) takes all these folders as one checkpoint.
---- The direct way (unshard, convert) writes each byte once and needs no second run: this one is for
---- when no process can see all files.
+--- A file for every piece of every tensor, its place in the header:
+--- pieces/<number>-<key>/<rank>-<n>.safetensors; values/<rank>.json, ranks/<rank>.json.
+--- With --only-rank N one process reads the file of one rank, so that a job array does the whole,
+--- each job on the node that has the file; gather.lua (or any recipe: the format is `exploded`)
+--- takes all these folders as one checkpoint. The direct way (unshard, convert) writes each byte
+--- once and needs no second run: this one is for when no process can see all files.
 local MOST = 200 -- bytes of a name: file systems take 255
 
 --- A key as the name of a folder; the number keeps the order of the checkpoint.

@@ -464,6 +464,23 @@ function Plan:refuse(message, hint, code) end
 
 -- Modules, by `require("ckptflow.NAME")` ----------------------------------------------------------
 
+---@class ckptflow.steps  the folder of a run, with a folder for each step
+local steps = {}
+
+--- Steps that the patterns find, newest first. A pattern has {step} and {rank}; of jobs ({job}) that
+--- saved the same step the latest is first.
+---@param dir ckptflow.Dir
+---@param ... string
+---@return { step: integer, job: integer, files: ckptflow.File[] }[]
+function steps.list(dir, ...) end
+
+--- The newest one with as many files as `world_size` in them says. Raises E_MISSING_FILE, with what
+--- each lacks, if none has.
+---@param dir ckptflow.Dir
+---@param ... string
+---@return { step: integer, job: integer, files: ckptflow.File[] }
+function steps.whole(dir, ...) end
+
 ---@class ckptflow.torch  what torch.distributed leaves in the file of one rank
 local torch = {}
 

@@ -1,0 +1,51 @@
+--- Kempner: checkpoints on scratch whose files are purged by age, saved by HYBRID_SHARD runs, where
+--- each replica group holds the whole model.
+---
+--- Seen in public sources: allenai/OLMo scripts/kempner/*.sh (16 nodes of 4 ranks, Slurm,
+--- save_folder=/n/holyscratch01/.../checkpoints/<job>/); KempnerInstitute guides (scratch is purged
+--- by age); --fsdp.sharding_strategy=HYBRID_SHARD with one replica a node in scripts of the same
+--- trainer. Assumed: that HYBRID_SHARD was used there too; what a purge takes. No file from there
+--- was seen.
+---
+--- Does: a missing rank is no fault as long as every tensor is whole without it: then another
+--- replica has what it held. What only it had (its random state) is gone, and nobody asks for it.
+--- Coverage is proved for every element all the same, replicas are compared, steps must agree.
+local ranks = require("formats.rank-files")
+local torch = require("ckptflow.torch")
+
+local PLACES = { "rank{rank}.pt", "step{step}/rank{rank}.pt", "{job}/step{step}/rank{rank}.pt" }
+
+local function found(dir)
+  local list = dir:glob(table.unpack(PLACES))
+  for _, file in ipairs(list) do
+    if file.folder ~= list[1].folder then
+      dir:refuse("several steps are here", "name the folder of one of them")
+    end
+  end
+  return list
+end
+
+---@type ckptflow.Format
+return {
+  api = 1,
+  about = "Kempner: rank files of HYBRID_SHARD runs, some purged",
+  roles = ranks.roles,
+
+  -- lenient where others are strict: only where it was named, and for a folder that lacks ranks
+  detect = function(dir)
+    local list = dir:glob(table.unpack(PLACES))
+    local world = list[1] and list[1].root.world_size
+    if world and #list < world then
+      return 72, ("%d of %d ranks, what they held may be in a replica"):format(#list, world)
+    end
+  end,
+
+  files = found,
+
+  read = function(file, out)
+    local root = file.root
+    out:same("global_step", root.global_step)
+    out:same("world_size", root.world_size)
+    torch.read(file, out)
+  end,
+}

@@ -1,0 +1,45 @@
+--- The folder of a run, with a folder for each step that was saved.
+local steps = {}
+
+--- Steps that the patterns find, newest first: { step, job, files }. A pattern has {step} and
+--- {rank}; of jobs ({job}) that saved the same step the latest is first.
+function steps.list(dir, ...)
+  local by, list = {}, {}
+  local jobs = table.concat({ ... }):find("{job", 1, true)
+  for _, file in ipairs(dir:glob(...)) do
+    local job = jobs and file.job or 0
+    local key = ("%d %d"):format(file.step, job)
+    if not by[key] then
+      by[key] = { step = file.step, job = job, files = {} }
+      list[#list + 1] = by[key]
+    end
+    local files = by[key].files
+    files[#files + 1] = file
+  end
+  table.sort(list, function(a, b)
+    if a.step ~= b.step then
+      return a.step > b.step
+    end
+    return a.job > b.job
+  end)
+  return list
+end
+
+--- The newest step that has as many files as its own ranks say there were. Refuses, with the
+--- counts, if none has.
+function steps.whole(dir, ...)
+  local list, said = steps.list(dir, ...), {}
+  for _, one in ipairs(list) do
+    local world = one.files[1].root.world_size
+    if #one.files == world then
+      return one
+    end
+    said[#said + 1] = ("step %d: %d of %s files"):format(one.step, #one.files, tostring(world))
+  end
+  dir:refuse(
+    "no step is whole" .. (#said > 0 and ": " .. table.concat(said, ", ") or ""),
+    "name the folder of one step to see what it lacks"
+  )
+end
+
+return steps
