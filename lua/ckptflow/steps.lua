@@ -1,5 +1,19 @@
 --- The folder of a run, with a folder for each step that was saved.
+local torch = require("ckptflow.torch")
 local steps = {}
+
+--- How many ranks saved a file: what it says itself, or a ShardedTensor in it.
+local function world_of(file)
+  if file.root.world_size then
+    return file.root.world_size
+  end
+  for _, node in file:walk() do
+    local _, world = torch.process(node)
+    if world then
+      return world
+    end
+  end
+end
 
 --- Steps that the patterns find, newest first: { step, job, files }. A pattern has {step} and
 --- {rank}; of jobs ({job}) that saved the same step the latest is first.
@@ -30,7 +44,7 @@ end
 function steps.whole(dir, ...)
   local list, said = steps.list(dir, ...), {}
   for _, one in ipairs(list) do
-    local world = one.files[1].root.world_size
+    local world = world_of(one.files[1])
     if #one.files == world then
       return one
     end

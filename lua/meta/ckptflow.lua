@@ -474,7 +474,7 @@ local steps = {}
 ---@return { step: integer, job: integer, files: ckptflow.File[] }[]
 function steps.list(dir, ...) end
 
---- The newest one with as many files as `world_size` in them says. Raises E_MISSING_FILE, with what
+--- The newest one with as many files as they say ranks saved it. Raises E_MISSING_FILE, with what
 --- each lacks, if none has.
 ---@param dir ckptflow.Dir
 ---@param ... string
