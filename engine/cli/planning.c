@@ -130,7 +130,7 @@ void cf_block_texts(cf_blocker *b, const cf_text *notes, const char *recipe, con
     b->text[CF_B_WHY] = text_of(b, why);
 }
 
-/* All that a plan is made from; the process ends, and nothing is freed one by one. */
+/* All that a plan is made from; the process ends, and nothing small is freed. */
 typedef struct planning {
     cf_scripts scripts;
     cf_source source;
@@ -183,5 +183,6 @@ bool cf_job_plan(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
     if (!ok) return false;
     cf_block_texts(&b, notes, p.recipe.script->name, p.cat.format, p.cat.why);
     b.text[CF_B_MISSING] = text_of(&b, p.missing.at);
+    cf_catalogue_free(&p.cat); /* the sections hold what counts, and are about to be copied */
     return cf_blocker_finish(&b, out, err);
 }

@@ -16,7 +16,6 @@ bool cf_mover_init(cf_mover *m, cf_source *source, cf_blocker *b, cf_err *err)
 {
     *m = (cf_mover){.source = source, .b = b};
     cf_arena_init(&m->arena, 0);
-    cf_map_init(&m->records, &m->arena);
     size_t files = 0;
     for (const cf_source *s = source; s; s = s->next) files += s->dir.count;
     m->sources = CF_NEWS(&m->arena, uint32_t, files);
@@ -26,6 +25,8 @@ bool cf_mover_init(cf_mover *m, cf_source *source, cf_blocker *b, cf_err *err)
 
 void cf_mover_free(cf_mover *m)
 {
+    free(m->records);
+    m->records = NULL;
     cf_arena_free(&m->arena);
 }
 
@@ -56,16 +57,59 @@ uint32_t cf_mover_file(cf_mover *m, uint32_t file)
     return (uint32_t)cf_blocker_add(m->b, CF_B_RECORDS, &r, sizeof r);
 }
 
+/* The record that a storage became. There may be one a chunk of a large save: a cf_map would need
+ * four times the memory. */
+typedef struct cf_known_record {
+    const cf_storage *storage; /* NULL: free */
+    uint32_t number;
+} cf_known_record;
+
+static cf_known_record *slot_of(cf_known_record *slots, size_t cap, const cf_storage *s)
+{
+    size_t i = cf_hash_word((uint64_t)(uintptr_t)s) & (cap - 1);
+    while (slots[i].storage && slots[i].storage != s) i = (i + 1) & (cap - 1);
+    return &slots[i];
+}
+
+/* The slot of a storage, or a free one for it; NULL: out of memory. */
+static cf_known_record *known_record(cf_mover *m, const cf_storage *s)
+{
+    if (m->n_records * 4 >= m->cap_records * 3) {
+        const size_t cap = m->cap_records ? m->cap_records * 2 : 64;
+        cf_known_record *wide = calloc(cap, sizeof *wide);
+        if (!wide) return NULL;
+        for (size_t i = 0; i < m->cap_records; i++)
+            if (m->records[i].storage) *slot_of(wide, cap, m->records[i].storage) = m->records[i];
+        free(m->records);
+        m->records = wide;
+        m->cap_records = cap;
+    }
+    return slot_of(m->records, m->cap_records, s);
+}
+
+/* What an item is to be: items of one claim share the name and the dims. */
+static void add_claim(cf_mover *m, const cf_claim *claim, cf_b_record *r)
+{
+    if (claim != m->claim) {
+        m->claim = claim;
+        m->claim_name = cf_blocker_text(m->b, claim->name, strlen(claim->name));
+        m->claim_dims = m->b->sections[CF_B_NUMBERS].size / sizeof(int64_t);
+        cf_blocker_add(m->b, CF_B_NUMBERS, claim->shape, claim->ndim * sizeof(int64_t));
+    }
+    r->dtype = (uint8_t)claim->dtype;
+    r->ndim = claim->ndim;
+    r->method = claim->zstd;
+    r->name = m->claim_name;
+    r->dims = m->claim_dims;
+}
+
 static bool record_of(cf_mover *m, const cf_storage *s, uint32_t *number, cf_err *err)
 {
     if (s->place == CF_NOWHERE)
         return cf_fail(err, CF_E_STORAGE_MISSING, "a meta tensor: the file holds no data for it");
-    /* the map borrows its key: the storage's address lives in the arena */
-    const cf_storage **key = cf_memdup(&m->arena, &s, sizeof s);
-    bool fresh;
-    uint64_t *known = key ? cf_map_put(&m->records, key, sizeof *key, &fresh) : NULL;
-    if (!known) return cf_arena_ok(&m->arena, err);
-    if (fresh) {
+    cf_known_record *known = known_record(m, s);
+    if (!known) return cf_fail(err, CF_E_MEMORY, "out of memory");
+    if (!known->storage) {
         cf_b_record r = {.offset = s->offset,
                          .size = s->size,
                          .packed = s->packed,
@@ -73,22 +117,18 @@ static bool record_of(cf_mover *m, const cf_storage *s, uint32_t *number, cf_err
                          .method = s->method,
                          .place = (uint8_t)s->place,
                          .has_crc = s->has_crc};
-        if (s->name) r.name = cf_blocker_text(m->b, s->name, strlen(s->name));
-        if (s->place == CF_IN_ITEM) {
-            r.dtype = (uint8_t)s->claim->dtype;
-            r.ndim = s->claim->ndim;
-            r.method = s->claim->zstd;
-            r.name = cf_blocker_text(m->b, s->claim->name, strlen(s->claim->name));
-            r.dims = m->b->sections[CF_B_NUMBERS].size / sizeof(int64_t);
-            cf_blocker_add(m->b, CF_B_NUMBERS, s->claim->shape, s->claim->ndim * sizeof(int64_t));
-        }
+        if (s->place == CF_IN_ITEM)
+            add_claim(m, s->claim, &r);
+        else if (s->name)
+            r.name = cf_blocker_text(m->b, s->name, strlen(s->name));
         if (s->place == CF_IN_MEMORY)
             r.bytes = cf_blocker_text(m->b, (const char *)s->bytes, s->size);
         else
             r.source = cf_mover_source(m, s->file);
-        *known = cf_blocker_add(m->b, CF_B_RECORDS, &r, sizeof r);
+        *known = (cf_known_record){s, (uint32_t)cf_blocker_add(m->b, CF_B_RECORDS, &r, sizeof r)};
+        m->n_records++;
     }
-    *number = (uint32_t)*known;
+    *number = known->number;
     return true;
 }
 
@@ -204,7 +244,9 @@ bool cf_mover_checks(cf_mover *m, cf_err *err)
         if (!compared[i])
             list[count++] =
                 (reading){move[i].record, move[i].from, dense_bytes(&move[i], numbers), i};
-    qsort(list, count, sizeof *list, by_record);
+    bool sorted = true; /* records are numbered as moves use them: most often */
+    for (uint64_t i = 1; i < count && sorted; i++) sorted = by_record(&list[i - 1], &list[i]) < 0;
+    if (!sorted) qsort(list, count, sizeof *list, by_record);
     uint64_t i = 0;
     for (uint32_t r = 0; r < n_records; r++) {
         const uint64_t first = i;

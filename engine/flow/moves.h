@@ -10,7 +10,11 @@ typedef struct cf_mover {
     cf_arena arena;
     cf_source *source;
     cf_blocker *b;
-    cf_map records;    /* storage pointer -> number + 1 */
+    struct cf_known_record *records; /* by storage, open addressing; heap */
+    size_t n_records, cap_records;
+    const cf_claim *claim; /* of the last item: many have the same */
+    cf_ref claim_name;
+    uint64_t claim_dims;
     uint32_t *sources; /* number + 1 by file of the listing */
     uint32_t root;     /* of the block's roots, the first of this source's; 0 */
 } cf_mover;

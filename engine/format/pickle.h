@@ -31,6 +31,7 @@ typedef struct cf_pickle {
     cf_arena *tree, *keep;
     bool checked; /* the bytes were held against a checksum */
     bool inert;   /* --inert: a forbidden name becomes an opaque value instead of an error */
+    bool passing; /* the bytes go before the tree does: its texts are copies, equal ones one */
     /* Gives the storage of an id; the same pointer for the same key. NULL: the file may hold no
      * persistent ids (E_PERSID). */
     bool (*storage)(void *ctx, const cf_persid *id, const cf_storage **out, cf_err *err);
@@ -39,7 +40,7 @@ typedef struct cf_pickle {
     char forbidden[192];
 } cf_pickle;
 
-/* Reads one pickle from the start of bytes, which must stay where they are as long as the tree.
+/* Reads one pickle from the start of bytes, which stay as long as the tree, unless `passing`.
  * used: bytes up to and with STOP (NULL: anything behind STOP is E_TRAILING). Errors carry the
  * byte offset in the pickle. */
 bool cf_pickle_read(cf_pickle *p, const uint8_t *bytes, size_t size, size_t *used, cf_node **root,

@@ -101,6 +101,16 @@ bool cf_vm_push_float(cf_vm *vm, cf_err *err)
     return cf_vm_push(vm, node, err);
 }
 
+/* A new node of bytes that will not stay gets a copy; one that was made before has its own. */
+static bool push_bytes(cf_vm *vm, cf_node *node, const char *at, size_t size, cf_err *err)
+{
+    if (node && vm->p->passing && node->text.at == at) {
+        node->text.at = cf_memdup(vm->p->tree, at, size);
+        if (!node->text.at) return cf_vm_memory(vm, err);
+    }
+    return cf_vm_push(vm, node, err);
+}
+
 /* A length of `width` bytes and that many bytes. */
 bool cf_vm_push_text(cf_vm *vm, int width, cf_kind kind, cf_err *err)
 {
@@ -112,11 +122,9 @@ bool cf_vm_push_text(cf_vm *vm, int width, cf_kind kind, cf_err *err)
     const size_t bad = kind == CF_NODE_STRING ? cf_utf8_valid(text, size) : size;
     if (bad < size)
         return cf_fail(err, CF_E_UTF8, "a text is no UTF-8 at its byte %zu of %" PRIu64, bad, size);
-    return cf_vm_push(vm,
-                      kind == CF_NODE_STRING
-                          ? cf_common_string(&vm->commons, vm->p->tree, text, size)
-                          : cf_node_text(vm->p->tree, kind, text, size),
-                      err);
+    cf_node *node = kind == CF_NODE_STRING ? cf_common_string(&vm->commons, vm->p->tree, text, size)
+                                           : cf_node_text(vm->p->tree, kind, text, size);
+    return push_bytes(vm, node, text, size, err);
 }
 
 /* Python 2's str: text where it is text, else bytes. */
@@ -129,5 +137,5 @@ bool cf_vm_push_old_text(cf_vm *vm, int width, cf_err *err)
     CF_TRY(cf_vm_take(vm, size, &at, err));
     const char *text = (const char *)at;
     const cf_kind kind = cf_utf8_valid(text, size) == size ? CF_NODE_STRING : CF_NODE_BYTES;
-    return cf_vm_push(vm, cf_node_text(vm->p->tree, kind, text, size), err);
+    return push_bytes(vm, cf_node_text(vm->p->tree, kind, text, size), text, size, err);
 }

@@ -10,6 +10,7 @@
  */
 #include "torchfile.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "num.h"
@@ -104,6 +105,14 @@ static void place(known *k, const cf_span *span, uint64_t at)
     if (span->fd < 0) k->storage->has_crc = false; /* nobody will read it again to check */
 }
 
+static bool run_pickle(cf_pickle *p, cf_reading *r, const uint8_t *bytes, size_t size, size_t *used,
+                       cf_node **root, cf_err *err)
+{
+    const bool ok = cf_pickle_read(p, bytes, size, used, root, err);
+    if (!r->forbidden[0]) memcpy(r->forbidden, p->forbidden, sizeof r->forbidden);
+    return ok;
+}
+
 static bool read_pickle(cf_reading *r, const uint8_t *bytes, size_t size, bool checked,
                         size_t *used, storage_fn *storage, void *ctx, cf_node **root, cf_err *err)
 {
@@ -113,9 +122,7 @@ static bool read_pickle(cf_reading *r, const uint8_t *bytes, size_t size, bool c
                    .inert = r->inert,
                    .storage = storage,
                    .ctx = ctx};
-    const bool ok = cf_pickle_read(&p, bytes, size, used, root, err);
-    if (!r->forbidden[0]) memcpy(r->forbidden, p.forbidden, sizeof r->forbidden);
-    return ok;
+    return run_pickle(&p, r, bytes, size, used, root, err);
 }
 
 bool cf_pickle_file_read(const cf_span *span, cf_reading *r, cf_node **root, cf_err *err)
@@ -123,11 +130,15 @@ bool cf_pickle_file_read(const cf_span *span, cf_reading *r, cf_node **root, cf_
     if (span->size > MOST_PICKLE)
         return cf_fail(err, CF_E_LIMIT, "a pickle of %llu bytes, at most %zu",
                        (unsigned long long)span->size, MOST_PICKLE);
-    uint8_t *bytes = cf_alloc(r->tree, span->size);
-    if (!bytes) return cf_arena_ok(r->tree, err);
-    CF_TRY(cf_span_read(span, 0, bytes, span->size, err));
-    return read_pickle(r, bytes, span->size, false, NULL, NULL, NULL, root, err) &&
-           cf_arena_ok(r->tree, err);
+    /* metadata of many ranks says the same names for each: the tree is smaller without the bytes */
+    cf_pickle p = {.tree = r->tree, .keep = r->keep, .inert = r->inert, .passing = true};
+    uint8_t *bytes = malloc(span->size);
+    if (!bytes) return cf_fail(err, CF_E_MEMORY, "out of memory");
+    const bool ok = cf_span_read(span, 0, bytes, span->size, err) &&
+                    run_pickle(&p, r, bytes, span->size, NULL, root, err) &&
+                    cf_arena_ok(r->tree, err);
+    free(bytes);
+    return ok;
 }
 
 /* ---- the zip form ---- */
