@@ -5,6 +5,7 @@
  *   WHAT   EIO, ENOSPC, ENOMEM: it and all after it fail so; KILL, STOP, INT, TERM, HUP, USR1: the
  * signal comes before it; FLIP: one bit of its bytes is not what it was
  */
+#undef _FORTIFY_SOURCE /* its inline definitions of what is defined here come first */
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
