@@ -2,10 +2,9 @@
 --- each replica group holds the whole model.
 ---
 --- Seen in public sources: allenai/OLMo scripts/kempner/*.sh (16 nodes of 4 ranks, Slurm,
---- save_folder=/n/holyscratch01/.../checkpoints/<job>/); KempnerInstitute guides (scratch is purged
---- by age); --fsdp.sharding_strategy=HYBRID_SHARD with one replica a node in scripts of the same
---- trainer. Assumed: that HYBRID_SHARD was used there too; what a purge takes. No file from there
---- was seen.
+--- save_folder=/n/holyscratch01/.../checkpoints/<job>/); --fsdp.sharding_strategy=HYBRID_SHARD with
+--- one replica a node in scripts of the same trainer. Assumed: that HYBRID_SHARD was used there too;
+--- that scratch is purged by age, and what a purge takes. No file from there was seen.
 ---
 --- Does: a missing rank is no fault as long as every tensor is whole without it: then another
 --- replica has what it held. What only it had (its random state) is gone, and nobody asks for it.
