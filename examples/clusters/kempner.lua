@@ -3,7 +3,7 @@
 ---
 --- Seen in public sources: allenai/OLMo scripts/kempner/*.sh (16 nodes of 4 ranks, Slurm,
 --- save_folder=/n/holyscratch01/.../checkpoints/<job>/); --fsdp.sharding_strategy=HYBRID_SHARD with
---- one replica a node in scripts of the same trainer. Assumed: that HYBRID_SHARD was used there too;
+--- one replica a node in scripts of the same trainer. Assumed: that HYBRID_SHARD was used there,
 --- that scratch is purged by age, and what a purge takes. No file from there was seen.
 ---
 --- Does: a missing rank is no fault as long as every tensor is whole without it: then another
