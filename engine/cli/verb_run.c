@@ -178,7 +178,7 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
     cf_price price;
     cf_means means;
     if (!cf_means_fit(&means, block, o->threads, o->io, o->max_mem, err)) return false;
-    cf_block_price(block, &means, &price);
+    cf_block_space(block, &price);
     cf_sink sink;
     cf_journal journal;
     if (!cf_sink_begin(&sink, out, o->overwrite, err)) return false;

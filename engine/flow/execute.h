@@ -62,5 +62,7 @@ typedef struct cf_price {
     uint64_t memory; /* bytes at the peak, on top of the block and all else that is there before */
 } cf_price;
 void cf_block_price(const cf_block *block, const cf_means *means, cf_price *price);
+/* Of it what sums tell: written, scratch, unpacked; the rest 0. A run asks for no more. */
+void cf_block_space(const cf_block *block, cf_price *price);
 
 #endif

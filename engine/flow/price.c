@@ -86,17 +86,24 @@ static uint64_t memory_of(const cf_block *b, const cf_means *means, uint64_t til
            b->n_tensors * MANIFEST;
 }
 
-void cf_block_price(const cf_block *b, const cf_means *means, cf_price *p)
+void cf_block_space(const cf_block *b, cf_price *p)
 {
     *p = (cf_price){0};
+    for (uint64_t i = 0; i < b->n_files; i++) p->written += b->files[i].size;
+    for (uint64_t i = 0; i < b->n_records; i++)
+        if (b->records[i].place == CF_IN_MEMBER) p->scratch += b->records[i].size;
+    for (uint64_t i = 0; i < b->n_sources; i++)
+        if (b->sources[i].packed) p->unpacked += b->sources[i].size;
+}
+
+void cf_block_price(const cf_block *b, const cf_means *means, cf_price *p)
+{
+    cf_block_space(b, p);
     const cf_bytes bytes = {.block = b};
     cf_gather g;
     cf_gather_dry(&g, &bytes, means);
     uint64_t windows = 0, tile = 0;
-    for (uint64_t i = 0; i < b->n_files; i++) {
-        p->written += b->files[i].size;
-        windows += b->files[i].size / CF_WINDOW + 1;
-    }
+    for (uint64_t i = 0; i < b->n_files; i++) windows += b->files[i].size / CF_WINDOW + 1;
     for (uint64_t i = 0; i < b->n_files; i++) dry_file(&g, i, windows / MOST_WINDOWS + 1, &tile);
     for (uint64_t i = 0; i < b->n_compares; i++) dry_compare(&g, &b->compares[i]);
     p->read = g.read;
@@ -106,9 +113,5 @@ void cf_block_price(const cf_block *b, const cf_means *means, cf_price *p)
         p->read += size;
         p->requests += (size + means->tile - 1) / means->tile;
     }
-    for (uint64_t i = 0; i < b->n_records; i++)
-        if (b->records[i].place == CF_IN_MEMBER) p->scratch += b->records[i].size;
-    for (uint64_t i = 0; i < b->n_sources; i++)
-        if (b->sources[i].packed) p->unpacked += b->sources[i].size;
     p->memory = memory_of(b, means, tile, g.scratched, windows);
 }
