@@ -14,6 +14,20 @@ cf_span cf_span_of_bytes(const void *bytes, size_t size)
     return (cf_span){.fd = -1, .bytes = bytes, .size = size};
 }
 
+bool cf_read_all(int fd, uint64_t start, uint64_t at, void *to, size_t n, cf_err *err)
+{
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(fd, (char *)to + done, n - done, (off_t)(start + at + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return cf_fail_sys(err, errno, "cannot read");
+        if (got == 0)
+            return cf_fail_at(err, CF_E_TRUNCATED, (int64_t)(at + done),
+                              "the file became shorter while it was read");
+        done += (size_t)got;
+    }
+    return true;
+}
+
 bool cf_span_read(const cf_span *span, uint64_t at, void *to, size_t n, cf_err *err)
 {
     if (n > span->size || at > span->size - n)
@@ -24,17 +38,7 @@ bool cf_span_read(const cf_span *span, uint64_t at, void *to, size_t n, cf_err *
         if (n) memcpy(to, span->bytes + at, n);
         return true;
     }
-    for (size_t done = 0; done < n;) {
-        const ssize_t got =
-            pread(span->fd, (char *)to + done, n - done, (off_t)(span->start + at + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return cf_fail_sys(err, errno, "cannot read");
-        if (got == 0)
-            return cf_fail_at(err, CF_E_TRUNCATED, (int64_t)(at + done),
-                              "the file became shorter while it was read");
-        done += (size_t)got;
-    }
-    return true;
+    return cf_read_all(span->fd, span->start, at, to, n, err);
 }
 
 bool cf_span_part(const cf_span *span, uint64_t at, uint64_t n, cf_span *out, cf_err *err)

@@ -21,6 +21,8 @@ cf_span cf_span_of_bytes(const void *bytes, size_t size);
 
 /* n bytes at `at` of the span. E_TRUNCATED beyond its end (nothing is read), E_IO. */
 bool cf_span_read(const cf_span *span, uint64_t at, void *to, size_t n, cf_err *err);
+/* n bytes of a file at start + at; errors tell `at`. E_TRUNCATED at its end, E_IO. */
+bool cf_read_all(int fd, uint64_t start, uint64_t at, void *to, size_t n, cf_err *err);
 /* Part of a span. E_TRUNCATED if it sticks out. */
 bool cf_span_part(const cf_span *span, uint64_t at, uint64_t n, cf_span *out, cf_err *err);
 

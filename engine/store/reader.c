@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include "span.h"
+
 void cf_input_open(cf_input *input, cf_io io, int fd, uint64_t size)
 {
     *input = (cf_input){.fd = fd, .direct = -1, .size = size};
@@ -53,27 +55,13 @@ cf_read_window *cf_read_window_free(cf_reader *reader)
     }
 }
 
-static bool read_plain(const cf_input *input, uint64_t at, uint8_t *to, size_t n, cf_err *err)
-{
-    for (size_t done = 0; done < n;) {
-        const ssize_t got = pread(input->fd, to + done, n - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return cf_fail_sys(err, errno, "cannot read");
-        if (got == 0)
-            return cf_fail_at(err, CF_E_TRUNCATED, (int64_t)(at + done),
-                              "the file became shorter while it was read");
-        done += (size_t)got;
-    }
-    return true;
-}
-
 bool cf_reader_read(cf_reader *reader, cf_input *input, uint64_t at, void *to, size_t n,
                     cf_err *err)
 {
     size_t done = 0;
     if (reader->io != CF_IO_PREAD && !atomic_load_explicit(&input->plain, memory_order_relaxed))
         done = (reader->io == CF_IO_MMAP ? cf_read_map : cf_read_direct)(reader, input, at, to, n);
-    return done == n || read_plain(input, at + done, (uint8_t *)to + done, n - done, err);
+    return done == n || cf_read_all(input->fd, 0, at + done, (uint8_t *)to + done, n - done, err);
 }
 
 bool cf_reader_scatter(cf_reader *reader, cf_input *input, uint64_t at, struct iovec *iov,
