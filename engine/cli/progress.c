@@ -73,14 +73,15 @@ static void *tell(void *arg)
     return NULL;
 }
 
-void cf_meter_start(cf_meter *m, cf_show how, uint64_t total)
+void cf_meter_start(cf_meter *m, const cf_options *o, uint64_t total)
 {
     memset(m, 0, sizeof *m);
-    if (how == CF_SHOW_AUTO) how = isatty(STDERR_FILENO) ? CF_SHOW_BAR : CF_SHOW_PLAIN;
-    m->how = how;
+    m->how = o->progress;
+    if (m->how == CF_SHOW_AUTO)
+        m->how = o->quiet ? CF_SHOW_NONE : isatty(STDERR_FILENO) ? CF_SHOW_BAR : CF_SHOW_PLAIN;
     m->progress.total = total;
     m->started = now();
-    if (how == CF_SHOW_NONE) return;
+    if (m->how == CF_SHOW_NONE) return;
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

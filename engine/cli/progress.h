@@ -17,7 +17,8 @@ typedef struct cf_meter {
     double started;
 } cf_meter;
 
-void cf_meter_start(cf_meter *meter, cf_show how, uint64_t total);
+/* As the options say; with --quiet a meter must be asked for by name. */
+void cf_meter_start(cf_meter *meter, const cf_options *o, uint64_t total);
 void cf_meter_stop(cf_meter *meter);
 /* Seconds since the start. */
 double cf_meter_seconds(const cf_meter *meter);

@@ -430,14 +430,13 @@ static bool compare(const cf_options *o, const cf_block *b, const cf_tolerance *
     const cf_execution x = {.block = b,
                             .means = &means,
                             .roots = o->inputs,
-                            .n_roots = o->n_inputs,
+                            .n_roots = o->n_roots,
                             .threads = means.threads,
                             .progress = &meter.progress,
                             .stop = &cf_stop_signal};
     uint64_t total = 0;
     for (uint64_t i = 0; i < b->n_chunks; i++) total += b->chunks[i].end - b->chunks[i].begin;
-    cf_meter_start(&meter, o->quiet && o->progress == CF_SHOW_AUTO ? CF_SHOW_NONE : o->progress,
-                   total);
+    cf_meter_start(&meter, o, total);
     bool ok = cf_diff(&x, tolerance, &d, err);
     const double seconds = cf_meter_seconds(&meter);
     cf_meter_stop(&meter);
@@ -460,11 +459,8 @@ bool cf_verb_diff(const cf_options *o, cf_err *err)
     if (o->n_inputs != 2) return cf_fail(err, CF_E_USAGE, "diff takes two checkpoints");
     if (o->tol && !parse_tolerance(o->tol, &tolerance, err)) return false;
     const asking ask = {.o = o, .tolerance = &tolerance};
-    if (!cf_child_run(cf_job_diff, &ask, o, &reply, err)) return false;
+    bool ok = cf_block_job(cf_job_diff, &ask, o, &reply, &block, err);
     cf_raise_descriptors();
-    bool ok = cf_block_open(&block, reply.bytes, reply.size, 2, err);
-    if (ok && !o->quiet && !o->json)
-        cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
     ok = ok && compare(o, &block, &tolerance, err);
     cf_reply_free(&reply);
     return ok;

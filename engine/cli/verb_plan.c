@@ -137,11 +137,8 @@ bool cf_verb_plan(const cf_options *o, cf_err *err)
     cf_block block;
     uint64_t space = 0;
     cf_err none;
-    if (!cf_output_path(&run, out, err) || !cf_child_run(cf_job_plan, o, o, &reply, err))
-        return false;
-    bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_roots, err);
-    if (ok && !o->quiet && !o->json)
-        cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
+    if (!cf_output_path(&run, out, err)) return false;
+    bool ok = cf_block_job(cf_job_plan, o, o, &reply, &block, err);
     if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");
     if (ok && o->out) ok = write_file(o->out, reply.bytes, reply.size, err);
     cf_means means;

@@ -1,7 +1,6 @@
 /* plugins: formats, policies and recipes, where each comes from, and what it shadows. */
 #include <string.h>
 
-#include "print.h"
 #include "verbs.h"
 
 static const char *const KINDS[] = {"format", "policy", "recipe", "module"};
@@ -71,25 +70,6 @@ bool cf_job_plugins(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
     else
         show_text(&scripts, out);
     return cf_text_ok(out, err);
-}
-
-bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err)
-{
-    cf_reply reply;
-    if (!cf_child_run(job, o, o, &reply, err)) return false;
-    cf_text text = {0};
-    const char *bytes = reply.bytes, *zero = memchr(bytes, 0, reply.size);
-    bool ok = zero != NULL;
-    if (ok) {
-        if (!o->quiet && !o->json) cf_print_notes(bytes);
-        cf_text_add(&text, zero + 1, reply.size - (size_t)(zero + 1 - bytes));
-        ok = cf_print_out(&text, err);
-    } else {
-        cf_fail(err, CF_E_INTERNAL, "the planner's answer is not whole");
-    }
-    cf_text_free(&text);
-    cf_reply_free(&reply);
-    return ok;
 }
 
 bool cf_verb_plugins(const cf_options *o, cf_err *err)

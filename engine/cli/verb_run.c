@@ -199,8 +199,7 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
                             .journal = &journal,
                             .progress = &meter.progress,
                             .stop = &cf_stop_signal};
-    cf_meter_start(&meter, o->quiet && o->progress == CF_SHOW_AUTO ? CF_SHOW_NONE : o->progress,
-                   o->verify ? 2 * price.written : price.written);
+    cf_meter_start(&meter, o, o->verify ? 2 * price.written : price.written);
     const bool ok = fill_sink(&x, &sink, out, &price, &outcome, err);
     const double seconds = cf_meter_seconds(&meter);
     cf_meter_stop(&meter);
@@ -231,11 +230,9 @@ bool cf_verb_run(const cf_options *o, cf_err *err)
     cf_reply reply;
     cf_block block;
     if (!cf_output_path(o, out, err) || !cf_sink_check(out, o->overwrite, err) ||
-        !cf_unpack_inputs(o, out, err) || !cf_child_run(cf_job_plan, o, o, &reply, err))
+        !cf_unpack_inputs(o, out, err))
         return false;
-    bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_roots, err);
-    if (ok && !o->quiet && !o->json)
-        cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
+    bool ok = cf_block_job(cf_job_plan, o, o, &reply, &block, err);
     if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");
     ok = ok && enough_descriptors(&block, err) && write_out(o, out, &block, err);
     cf_reply_free(&reply);

@@ -205,15 +205,14 @@ static bool look(const cf_options *o, const cf_block *b, const cf_sample *sample
     const cf_execution x = {.block = b,
                             .means = &means,
                             .roots = o->inputs,
-                            .n_roots = o->n_inputs,
+                            .n_roots = o->n_roots,
                             .threads = means.threads,
                             .progress = &meter.progress,
                             .stop = &cf_stop_signal};
     uint64_t total = 0;
     for (uint64_t i = 0; i < b->n_units; i++) total += b->units[i].size;
     if (o->sample) total = (uint64_t)((double)total * (sample->to - sample->from));
-    cf_meter_start(&meter, o->quiet && o->progress == CF_SHOW_AUTO ? CF_SHOW_NONE : o->progress,
-                   total);
+    cf_meter_start(&meter, o, total);
     bool ok = cf_verify(&x,
                         o->quick    ? CF_LOOK_QUICK
                         : o->sample ? CF_LOOK_SAMPLE
@@ -240,13 +239,9 @@ bool cf_verb_verify(const cf_options *o, cf_err *err)
     if (!o->n_inputs) return cf_fail(err, CF_E_USAGE, "no checkpoint was named");
     if (o->quick && o->sample)
         return cf_fail(err, CF_E_USAGE, "--quick reads no tensor: there is nothing to sample");
-    if ((o->sample && !parse_sample(o->sample, &sample, err)) ||
-        !cf_child_run(cf_job_verify, o, o, &reply, err))
-        return false;
+    if (o->sample && !parse_sample(o->sample, &sample, err)) return false;
+    bool ok = cf_block_job(cf_job_verify, o, o, &reply, &block, err);
     cf_raise_descriptors(); /* comparisons have many files open at a time */
-    bool ok = cf_block_open(&block, reply.bytes, reply.size, o->n_inputs, err);
-    if (ok && !o->quiet && !o->json)
-        cf_print_notes(cf_block_text(&block, block.head->text[CF_B_NOTES]));
     ok = ok && look(o, &block, &sample, err);
     cf_reply_free(&reply);
     return ok;

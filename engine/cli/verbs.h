@@ -42,6 +42,10 @@ bool cf_job_plugins(const void *options, cf_text *out, cf_text *notes, cf_err *e
 bool cf_job_reads(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 bool cf_job_place(const void *options, cf_text *out, cf_text *notes, cf_err *err);
 
+/* Runs a job that makes a block, opens it and prints its notes. reply holds it: cf_reply_free, also
+ * after an error. */
+bool cf_block_job(cf_child_job *job, const void *ctx, const cf_options *o, cf_reply *reply,
+                  cf_block *block, cf_err *err);
 /* Runs such a job and prints: notes on stderr, the result on stdout. */
 bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err);
 
