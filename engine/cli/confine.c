@@ -19,17 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SANITIZED 1
-#elif defined __has_feature
-#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer) ||                         \
-    __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
+#include "sanitized.h"
 
 /* ---- Landlock ----------------------------------------------------------------------------------
  */
@@ -275,7 +265,7 @@ static bool seccomp(int fd)
 void cf_confine(int fd, const char *const *paths, size_t n_paths, char *lacks, size_t size)
 {
     lacks[0] = '\0';
-    if (SANITIZED) {
+    if (CF_SANITIZED) {
         snprintf(lacks, size, "a build with sanitizers is not confined");
         return;
     }
