@@ -10,12 +10,15 @@ behind the data, ZIP64 end record. Tensors are float32 noise; all files together
            columns   large tensors, shards of columns
            tiny      thousands of tensors, shards of some KiB
            ranges    one flat vector a rank, cut anywhere (--plugin tests/bench/ranges.lua)
+           ranks     nine small tensors whatever --size says, for hundreds of ranks: uneven shards,
+                     and ranks that have none
   --row BYTES        of columns: a shard's row in most tensors (others: four times that)
 """
 
 import argparse
 import array
 import collections
+import functools
 import hashlib
 import io
 import os
@@ -94,7 +97,7 @@ def made(cls, **fields):
 
 # ---- tensors -----------------------------------------------------------------------------------
 
-Storage = collections.namedtuple("Storage", "kind count item bytes")  # or their place in the noise
+Storage = collections.namedtuple("Storage", "kind count bytes")  # or how many, for a rank
 CONTIGUOUS = Call(MEMORY_FORMAT, 0)
 LAYOUT = Call(GET_LAYOUT, "torch.strided")
 LOCATION = "cpu"
@@ -118,48 +121,119 @@ def product(shape):
     return n
 
 
-def plain(shape, storage):
-    size = (*shape,)
-    return Call(REBUILD_TENSOR, storage, 0, size, strides(shape), False, collections.OrderedDict())
+def plain(size, steps, storage):
+    return Call(REBUILD_TENSOR, storage, 0, size, steps, False, collections.OrderedDict())
 
 
-class Rank:
-    """What one rank holds."""
+# ---- what differs between ranks ----------------------------------------------------------------
 
-    def __init__(self, rank, ranks, noise):
-        self.rank, self.ranks, self.noise = rank, ranks, noise
 
-    def tensor(self, shape):
-        return plain(shape, Storage(FLOAT_STORAGE, product(shape), 4, self.noise.place()))
+def encoded(value):
+    """As it stands in a pickle; a list: its items, one after another."""
+    if isinstance(value, list):
+        return b"".join(map(encoded, value))
+    if isinstance(value, bytes):
+        text = str(value, "latin1").encode()
+        return b"X" + struct.pack("<I", len(text)) + text
+    return pickle.dumps(value, 2)[2:-1]
+
+
+class Holes:
+    """A pickle is made once for all ranks that hold shards of the same tensors: where they differ,
+    numbers and bytes that occur nowhere else stand for theirs, and are replaced for each rank.
+    Nothing that is replaced has a place in the memo, so what is left fits all of them."""
+
+    FIRST = 0x5EE00000
+    MARK = re.compile(rb"J([\0-\377]{2}[\xe0-\xef])\x5e|X\x0c\0\0\0HOLE-(\d{7})")
+
+    def __init__(self):
+        self.values = []  # functions of a rank
+
+    def number(self, value):
+        self.values.append(value)
+        return self.FIRST + len(self.values) - 1
+
+    def bytes(self, value):
+        self.values.append(value)
+        return b"HOLE-%07d" % (len(self.values) - 1)
+
+    def cut(self, stream):
+        """Parts of a pickle, and between each two of them the hole."""
+        self.parts, self.order, at = [], [], 0
+        for found in self.MARK.finditer(stream):
+            mark = int.from_bytes(found[1], "little") & 0xFFFFF if found[1] else int(found[2])
+            self.order.append(mark)
+            self.parts.append(stream[at : found.start()])
+            at = found.end()
+        self.parts.append(stream[at:])
+        assert len(set(self.order)) == len(self.order) == len(self.values) <= 0x100000
+
+    def fill(self, rank):
+        done = [self.parts[0]]
+        for part, hole in zip(self.parts[1:], self.order):
+            done += encoded(self.values[hole](rank)), part
+        return b"".join(done)
+
+
+@functools.lru_cache(maxsize=4)
+def random_numbers(rank):
+    rng = random.Random(rank)
+    array = rng.randbytes(2496)
+    version, state, gauss = rng.getstate()
+    return array, version, list(state), gauss
+
+
+class Holder:
+    """What the ranks hold that have shards of the same tensors. counts: of the storages, in the
+    order of the pickle, functions of a rank."""
+
+    def __init__(self, ranks, held):
+        self.ranks, self.held = ranks, held
+        self.holes = Holes()
+
+    def part(self, shape, dim, rank):
+        """Offsets and sizes; torch cuts what torch.chunk cuts."""
+        step = -(-shape[dim] // self.ranks)
+        sizes, offsets = list(shape), [0] * len(shape)
+        offsets[dim] = min(rank * step, shape[dim])
+        sizes[dim] = min(step, shape[dim] - offsets[dim])
+        return offsets, sizes
+
+    def tensor(self, dims, shape_of):
+        """Of a shape that depends on the rank."""
+        number = self.holes.number
+        size = tuple(number(lambda r, d=d: shape_of(r)[d]) for d in range(dims))
+        steps = tuple(number(lambda r, d=d: strides(shape_of(r))[d]) for d in range(dims))
+        count = number(lambda r: product(shape_of(r)))
+        return plain(size, steps, Storage(FLOAT_STORAGE, count, lambda r: 4 * product(shape_of(r))))
 
     def placement(self, rank):
         return made(REMOTE, _worker_name=None, _rank=rank, _device=device())
 
     def sharded(self, shape, dim):
         # (*shape,): no two of torch's objects share a tuple
-        step = -(-shape[dim] // self.ranks)
-        parts = []
-        for rank in range(self.ranks):
-            sizes, offsets = list(shape), [0] * len(shape)
-            offsets[dim] = rank * step
-            sizes[dim] = min(step, shape[dim] - offsets[dim])
-            if sizes[dim] > 0:
-                parts.append((rank, offsets, sizes))
-
-        def metadata(rank, offsets, sizes):
+        def metadata(offsets, sizes, rank):
             return made(
                 PIECE_METADATA,
-                shard_offsets=list(offsets),
-                shard_sizes=list(sizes),
+                shard_offsets=offsets,
+                shard_sizes=sizes,
                 placement=self.placement(rank),
             )
 
-        local = [
-            made(PIECE, tensor=self.tensor(part[2]), metadata=metadata(*part))
-            for part in parts
-            if part[0] == self.rank
-        ]
-        everything = [metadata(*part) for part in parts]
+        def part(rank):
+            return self.part(shape, dim, rank)
+
+        number, local = self.holes.number, []
+        if self.held(shape, dim):
+            offsets, sizes = (
+                [number(lambda r, d=d, i=i: part(r)[i][d]) for d in range(len(shape))]
+                for i in (0, 1)
+            )
+            tensor = self.tensor(len(shape), lambda r: part(r)[1])
+            here = metadata(offsets, sizes, number(lambda r: r))
+            local.append(made(PIECE, tensor=tensor, metadata=here))
+        parts = [(*part(rank), rank) for rank in range(self.ranks)]
+        everything = [metadata(*part) for part in parts if part[1][dim] > 0]
         properties = made(PROPERTIES, state=(FLOAT32, LAYOUT, False, CONTIGUOUS, False))
         state = (
             local,
@@ -171,8 +245,8 @@ class Rank:
             ),
             made(
                 GROUP,
-                local_rank=self.rank,
-                global_rank=self.rank,
+                local_rank=number(lambda r: r),
+                global_rank=number(lambda r: r),
                 local_world_size=self.ranks,
                 global_world_size=self.ranks,
             ),
@@ -186,10 +260,10 @@ class Rank:
         """What the trainer saves."""
 
         def sharded(shape):
-            return self.sharded(shape, 1 if layout == "columns" and len(shape) > 1 else 0)
+            return self.sharded(shape, cut_dim(shape, layout))
 
         def step():  # the same on every rank
-            return plain((), Storage(FLOAT_STORAGE, 1, 4, struct.pack("<f", 1000)))
+            return plain((), (), Storage(FLOAT_STORAGE, 1, struct.pack("<f", 1000)))
 
         model = collections.OrderedDict((key, sharded(shape)) for key, shape in shapes.items())
         states = {
@@ -224,31 +298,48 @@ class Rank:
         """A stretch of one vector of all parameters, and what lies in the whole vector."""
         total = sum(product(shape) for shape in shapes.values())
         each = -(-total // self.ranks)
-        start = self.rank * each
         params, at = [], 0
         for key, shape in shapes.items():
             params.append({"key": key, "shape": list(shape), "at": at})
             at += product(shape)
         return {
-            "flat": self.tensor((max(0, min(each, total - start)),)),
-            "start": start,
+            "flat": self.tensor(1, lambda r: [max(0, min(each, total - r * each))]),
+            "start": self.holes.number(lambda r: r * each),
             "params": params,
             "world_size": self.ranks,
         }
 
     def random_states(self):
-        rng = random.Random(self.rank)
         u4 = Call(NUMPY_DTYPE, "u4", False, True, state=(3, "<", None, None, None, -1, -1, 0))
-        keys = Call(
-            RECONSTRUCT, NDARRAY, (0,), b"b", state=(1, (624,), u4, False, rng.randbytes(2496))
-        )
+        block = self.holes.bytes(lambda r: random_numbers(r)[0])
+        keys = Call(RECONSTRUCT, NDARRAY, (0,), b"b", state=(1, (624,), u4, False, block))
+        # a tuple of four is pickled as one of 625 is
+        first = self.holes.number(lambda r: random_numbers(r)[2][:-3])
+        last = [self.holes.number(lambda r, i=i: random_numbers(r)[2][i]) for i in (-3, -2, -1)]
         return {
-            "python": rng.getstate(),
+            "python": (random_numbers(0)[1], (first, *last), random_numbers(0)[3]),
             "numpy": ("MT19937", keys, 624, 0, 0.0),
-            "torch": plain((5056,), Storage(BYTE_STORAGE, 5056, 1, self.noise.place())),
+            "torch": plain((5056,), (1,), Storage(BYTE_STORAGE, 5056, lambda r: 5056)),
             "cuda": None,
             "mps": None,
         }
+
+
+def cut_dim(shape, layout):
+    return 1 if layout == "columns" and len(shape) > 1 else 0
+
+
+class Template:
+    """The pickles of the ranks that hold shards of the same tensors."""
+
+    def __init__(self, ranks, held, shapes, layout):
+        holder = Holder(ranks, held)
+        stream = io.BytesIO()
+        pickler = Pickler(stream)
+        pickler.dump(holder.flat(shapes) if layout == "ranges" else holder.state(shapes, layout))
+        self.holes = holder.holes
+        self.holes.cut(stream.getvalue())
+        self.storages = [storage.bytes for storage in pickler.storages]
 
 
 class Noise:
@@ -263,13 +354,8 @@ class Noise:
         block = array.array("f", (gauss(0, 0.02) for _ in range(self.FLOATS)))
         self.block = memoryview(block).cast("B")
 
-    def place(self):
-        return 4 * self.rng.randrange(self.FLOATS)
-
-    def read(self, place, size):
-        if isinstance(place, bytes):
-            yield place
-            return
+    def read(self, size):
+        place = 4 * self.rng.randrange(self.FLOATS)
         while size:
             part = self.block[place : place + size]
             yield part
@@ -334,18 +420,16 @@ class Archive:
         self.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, few, few, size, start, 0))
 
 
-def save(state, path, noise):
-    stream = io.BytesIO()
-    pickler = Pickler(stream)
-    pickler.dump(state)
+def save(template, rank, path, noise):
     with open(path, "wb", buffering=1 << 20) as file:
         archive = Archive(file, path.stem)
-        archive.add("data.pkl", [stream.getbuffer()])
+        archive.add("data.pkl", [template.holes.fill(rank)])
         archive.add(".format_version", [b"1"])
         archive.add(".storage_alignment", [b"64"])
         archive.add("byteorder", [b"little"])
-        for number, storage in enumerate(pickler.storages):
-            archive.add(f"data/{number}", noise.read(storage.bytes, storage.count * storage.item))
+        for number, storage in enumerate(template.storages):
+            parts = noise.read(storage(rank)) if callable(storage) else [storage]
+            archive.add(f"data/{number}", parts)
         archive.add("version", [b"3\n"])
         sums = repr([entry[2] for entry in archive.entries]).encode()
         digits = int(hashlib.sha256(sums).hexdigest(), 16) % 10**40
@@ -354,6 +438,15 @@ def save(state, path, noise):
 
 
 # ---- the model ---------------------------------------------------------------------------------
+
+
+def few(ranks):
+    """Some of the names, cut unevenly: the last shard is short, the last ranks have none."""
+    return {
+        "transformer.wte.weight": (2 * ranks - ranks // 3 | 1, 16),
+        "transformer.blocks.0.att_proj.weight": (3 * ranks + 1, 8),
+        "transformer.ln_f.weight": (ranks // 2 + 1,),
+    }
 
 
 def model(parameters, layout, width=None):
@@ -389,14 +482,23 @@ def generate(folder, ranks=4, size=1 << 30, layout="rows", seed=1, row=None):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True)
     # 4 bytes each, in the model and twice in the optimizer
-    shapes = model(size // (4 if layout == "ranges" else 12), layout, row and row * ranks // 4)
-    width = shapes["transformer.ln_f.weight"][0]
+    if layout == "ranks":
+        shapes = few(ranks)
+    else:
+        shapes = model(size // (4 if layout == "ranges" else 12), layout, row and row * ranks // 4)
+    width = shapes["transformer.wte.weight"][1]
     (folder / "config.yaml").write_text(CONFIG.format(seed=seed, width=width))
     noise = Noise(seed)
+    templates = {}
     for rank in range(ranks):
-        holder = Rank(rank, ranks, noise)
-        state = holder.flat(shapes) if layout == "ranges" else holder.state(shapes, layout)
-        save(state, folder / f"rank{rank}.pt", noise)
+
+        def held(shape, dim, rank=rank):  # what torch.chunk has for this rank
+            return rank * -(-shape[dim] // ranks) < shape[dim]
+
+        kind = tuple(held(shape, cut_dim(shape, layout)) for shape in shapes.values())
+        if kind not in templates:
+            templates[kind] = Template(ranks, held, shapes, layout)
+        save(templates[kind], rank, folder / f"rank{rank}.pt", noise)
 
 
 UNITS = {"": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -412,7 +514,7 @@ def size_of(text):
 def options(parser):
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--size", type=size_of, default="1GiB", help="of all files (default 1GiB)")
-    parser.add_argument("--layout", choices=["rows", "columns", "tiny", "ranges"], default="rows")
+    parser.add_argument("--layout", choices=["rows", "columns", "tiny", "ranges", "ranks"], default="rows")
     parser.add_argument("--row", type=size_of, help="bytes of a row of a shard of columns")
     parser.add_argument("--seed", type=int, default=1)
 

@@ -51,5 +51,5 @@ def check_layout(layout, tool, folder):
 
 
 def checks():
-    for layout in ("rows", "columns", "tiny"):
+    for layout in ("rows", "columns", "tiny", "ranks"):
         yield f"bench files, {layout}", lambda *with_, layout=layout: check_layout(layout, *with_)
