@@ -5,7 +5,6 @@
 
 typedef struct cf_block {
     struct cf_block *next;
-    size_t size;
     _Alignas(8) unsigned char bytes[];
 } cf_block;
 
@@ -30,6 +29,7 @@ void cf_arena_adopt(cf_arena *to, cf_arena *from)
 {
     cf_block *last = from->head;
     to->failed = to->failed || from->failed;
+    if (to->failed) to->left = 0;
     if (!last) return;
     while (last->next) last = last->next;
     if (to->head) {
@@ -37,77 +37,54 @@ void cf_arena_adopt(cf_arena *to, cf_arena *from)
         to->head->next = from->head;
     } else {
         to->head = from->head;
-        to->used = from->used;
+        to->at = from->at;
+        to->left = to->failed ? 0 : from->left;
     }
     to->held += from->held;
     cf_arena_init(from, from->limit);
 }
 
-/* Blocks grow with the arena, so that a small tree costs little and a large one few mallocs. */
-static cf_block *add_block(cf_arena *arena, size_t need)
+static void *fail(cf_arena *arena, bool over)
 {
-    size_t size = arena->held < FIRST ? FIRST : arena->held > MOST ? MOST : arena->held;
+    arena->failed = true;
+    arena->over |= over;
+    arena->left = 0;
+    return NULL;
+}
+
+/* Blocks grow with the arena, so that a small tree costs little and a large one few mallocs. A
+ * large piece gets a block behind the current one, whose rest stays in use. */
+void *cf_alloc_block(cf_arena *arena, size_t need)
+{
+    if (arena->failed || need > SIZE_MAX / 2) return fail(arena, false);
+    need = (need + 7) & ~(size_t)7;
+    size_t size = arena->held < FIRST  ? FIRST
+                  : arena->held > MOST ? MOST
+                                       : arena->held & ~(size_t)7;
     if (size < need) size = need;
     if (arena->limit && (size > arena->limit || arena->held > arena->limit - size)) {
         size = need;
-        if (size > arena->limit || arena->held > arena->limit - size) {
-            arena->failed = arena->over = true;
-            return NULL;
-        }
+        if (size > arena->limit || arena->held > arena->limit - size) return fail(arena, true);
     }
     cf_block *b = malloc(sizeof *b + size);
-    if (!b) {
-        arena->failed = true;
-        return NULL;
+    if (!b) return fail(arena, false);
+    arena->held += size;
+    if (arena->head && need >= MOST / 4 && size == need) {
+        b->next = arena->head->next;
+        arena->head->next = b;
+        return b->bytes;
     }
-    b->size = size;
     b->next = arena->head;
     arena->head = b;
-    arena->held += size;
-    arena->used = 0;
-    return b;
-}
-
-void *cf_alloc(cf_arena *arena, size_t size)
-{
-    if (arena->failed) return NULL;
-    if (size > SIZE_MAX / 2) {
-        arena->failed = true;
-        return NULL;
-    }
-    size = (size + 7) & ~(size_t)7;
-    cf_block *b = arena->head;
-    if (!b || b->size - arena->used < size) {
-        /* A large piece gets a block behind the current one, whose rest stays in use. */
-        if (b && size >= MOST / 4) {
-            const size_t used = arena->used;
-            cf_block *big = add_block(arena, size);
-            if (!big) return NULL;
-            if (big->size == size) {
-                arena->head = b;
-                big->next = b->next;
-                b->next = big;
-                arena->used = used;
-                return big->bytes;
-            }
-            arena->used = size;
-            return big->bytes;
-        }
-        b = add_block(arena, size);
-        if (!b) return NULL;
-    }
-    void *p = b->bytes + arena->used;
-    arena->used += size;
-    return p;
+    arena->at = b->bytes + need;
+    arena->left = size - need;
+    return b->bytes;
 }
 
 void *cf_calloc(cf_arena *arena, size_t count, size_t size)
 {
     size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes)) {
-        arena->failed = true;
-        return NULL;
-    }
+    if (__builtin_mul_overflow(count, size, &bytes)) return fail(arena, false);
     void *p = cf_alloc(arena, bytes);
     return p ? memset(p, 0, bytes) : NULL;
 }
@@ -141,10 +118,7 @@ bool cf_grow(cf_arena *arena, void **items, size_t count, size_t *cap, size_t si
     if (count < *cap) return true;
     size_t bytes;
     const size_t more = *cap ? *cap * 2 : 4;
-    if (__builtin_mul_overflow(more, size, &bytes)) {
-        arena->failed = true;
-        return false;
-    }
+    if (__builtin_mul_overflow(more, size, &bytes)) return fail(arena, false);
     void *p = cf_alloc(arena, bytes);
     if (!p) return false;
     if (count) memcpy(p, *items, count * size);

@@ -15,7 +15,9 @@
 
 typedef struct cf_arena {
     struct cf_block *head;
-    size_t used, held, limit;
+    unsigned char *at; /* what is left of the head's block */
+    size_t left;       /* a multiple of 8; 0 once the arena failed */
+    size_t held, limit;
     bool failed, over;
 } cf_arena;
 
@@ -26,7 +28,7 @@ void cf_arena_free(cf_arena *arena);
 void cf_arena_adopt(cf_arena *to, cf_arena *from);
 
 /* size bytes aligned to 8, not cleared; NULL when it failed. size 0 gives a valid pointer. */
-void *cf_alloc(cf_arena *arena, size_t size);
+static inline void *cf_alloc(cf_arena *arena, size_t size);
 /* count * size bytes, cleared; NULL when that overflows or fails. */
 void *cf_calloc(cf_arena *arena, size_t count, size_t size);
 /* A copy with a NUL behind it; text may hold NULs. */
@@ -35,6 +37,17 @@ void *cf_memdup(cf_arena *arena, const void *bytes, size_t size);
 
 /* False with E_LIMIT (limit) or E_MEMORY (malloc) if any allocation failed. */
 bool cf_arena_ok(const cf_arena *arena, cf_err *err);
+
+void *cf_alloc_block(cf_arena *arena, size_t size); /* where the current block is too small */
+static inline void *cf_alloc(cf_arena *arena, size_t size)
+{
+    if (size > arena->left || !arena->left) return cf_alloc_block(arena, size);
+    void *p = arena->at;
+    size = (size + 7) & ~(size_t)7;
+    arena->at += size;
+    arena->left -= size;
+    return p;
+}
 
 #define CF_NEW(arena, type)         ((type *)cf_calloc((arena), 1, sizeof(type)))
 #define CF_NEWS(arena, type, count) ((type *)cf_calloc((arena), (count), sizeof(type)))

@@ -55,19 +55,3 @@ bool cf_span_part(const cf_span *span, uint64_t at, uint64_t n, cf_span *out, cf
     out->size = n;
     return true;
 }
-
-uint16_t cf_le16(const void *p)
-{
-    const uint8_t *b = p;
-    return (uint16_t)(b[0] | b[1] << 8);
-}
-
-uint32_t cf_le32(const void *p)
-{
-    return cf_le16(p) | (uint32_t)cf_le16((const uint8_t *)p + 2) << 16;
-}
-
-uint64_t cf_le64(const void *p)
-{
-    return cf_le32(p) | (uint64_t)cf_le32((const uint8_t *)p + 4) << 32;
-}

@@ -27,8 +27,20 @@ bool cf_read_all(int fd, uint64_t start, uint64_t at, void *to, size_t n, cf_err
 bool cf_span_part(const cf_span *span, uint64_t at, uint64_t n, cf_span *out, cf_err *err);
 
 /* Little-endian numbers at an address of any alignment. */
-uint16_t cf_le16(const void *p);
-uint32_t cf_le32(const void *p);
-uint64_t cf_le64(const void *p);
+static inline uint16_t cf_le16(const void *p)
+{
+    const uint8_t *b = p;
+    return (uint16_t)(b[0] | b[1] << 8);
+}
+
+static inline uint32_t cf_le32(const void *p)
+{
+    return cf_le16(p) | (uint32_t)cf_le16((const uint8_t *)p + 2) << 16;
+}
+
+static inline uint64_t cf_le64(const void *p)
+{
+    return cf_le32(p) | (uint64_t)cf_le32((const uint8_t *)p + 4) << 32;
+}
 
 #endif

@@ -83,6 +83,12 @@ size_t cf_utf8_valid(const char *s, size_t size)
 {
     size_t i = 0;
     while (i < size) {
+        uint64_t eight;
+        for (; size - i >= sizeof eight; i += sizeof eight) { /* most are ASCII alone */
+            memcpy(&eight, s + i, sizeof eight);
+            if (eight & 0x8080808080808080) break;
+        }
+        if (i == size) break;
         const size_t n = utf8_char((const unsigned char *)s + i, size - i);
         if (!n) return i;
         i += n;

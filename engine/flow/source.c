@@ -181,16 +181,17 @@ bool cf_source_pin(cf_source *source, uint32_t file, cf_tree **out, cf_err *err)
     return ok;
 }
 
-/* Frees the trees that nobody has looked into for longest until what is kept fits. The lock of a
- * tree is only tried: one that is being pinned right now is no candidate. */
-static void trim(cf_source *source)
+/* Frees the trees that nobody has looked into for longest until no more than `most` is kept, but
+ * for the last one if `last`: what told the format is read next. The lock of a tree is only tried:
+ * one that is being pinned right now is no candidate. */
+static void trim(cf_source *source, uint64_t most, bool last)
 {
-    while (source->kept > KEEP) {
+    while (source->kept > most) {
         cf_tree *oldest = NULL;
         for (uint32_t i = 0; i < source->dir.count; i++) {
             cf_tree *t = &source->trees[i];
             if ((t->generation & 1) && t->pins == 0 && t->stamp &&
-                (!oldest || t->stamp < oldest->stamp))
+                !(last && t->stamp == source->clock) && (!oldest || t->stamp < oldest->stamp))
                 oldest = t;
         }
         if (!oldest || pthread_mutex_trylock(&oldest->lock) != 0) return;
@@ -209,8 +210,15 @@ void cf_source_unpin(cf_source *source, cf_tree *tree)
     if (--tree->pins == 0) {
         tree->stamp = ++source->clock;
         source->kept += tree->arena.held;
-        trim(source);
+        trim(source, KEEP, true);
     }
+    pthread_mutex_unlock(&source->lock);
+}
+
+void cf_source_forget(cf_source *source)
+{
+    pthread_mutex_lock(&source->lock);
+    trim(source, 0, false);
     pthread_mutex_unlock(&source->lock);
 }
 

@@ -48,6 +48,8 @@ void cf_source_close(cf_source *source);
 /* The tree of a file, pinned. Errors name the file. */
 bool cf_source_pin(cf_source *source, uint32_t file, cf_tree **tree, cf_err *err);
 void cf_source_unpin(cf_source *source, cf_tree *tree);
+/* Frees all trees without a pin: nothing will be read any more. */
+void cf_source_forget(cf_source *source);
 
 /* What a value is: itself, or what lies in the item that it stands for, read now. Everything in
  * arena. */

@@ -11,6 +11,11 @@
 
 enum { MOST_STEPS = 1 << 22, BYTES_A_STEP = 1024 };
 
+static bool is_leaf(const cf_node *node)
+{
+    return node->kind < CF_NODE_LIST || node->kind > CF_NODE_OBJECT;
+}
+
 /* Child number i of a container, in any order; false behind the last one. NULL: no child. */
 static bool child(const cf_node *node, size_t i, cf_node **out)
 {
@@ -45,9 +50,24 @@ static bool child(const cf_node *node, size_t i, cf_node **out)
     return true;
 }
 
+enum { OPEN = UINT16_MAX };
+
+/* The height of an object whose fields are leaves or known already, as most are; 0: it is not so.
+ */
+static uint16_t low_object(const cf_node *node)
+{
+    int highest = 0;
+    if (node->kind != CF_NODE_OBJECT || !node->object->fields) return 0;
+    for (size_t i = 0; i < node->object->fields->count; i++) {
+        const cf_node *value = node->object->values[i];
+        if (value->height == OPEN || (!value->height && !is_leaf(value))) return 0;
+        if (value->height > highest) highest = value->height;
+    }
+    return (uint16_t)(highest + 2);
+}
+
 bool cf_node_check_depth(cf_node *root, cf_err *err)
 {
-    enum { OPEN = UINT16_MAX };
     struct {
         cf_node *node;
         size_t next;
@@ -64,9 +84,11 @@ bool cf_node_check_depth(cf_node *root, cf_err *err)
                 *highest + (done->kind == CF_NODE_OBJECT && done->object->fields ? 2 : 1);
             path[depth].node->height = (uint16_t)height;
             if (--depth >= 0 && height > path[depth].height) path[depth].height = height;
-        } else if (below && below->height && below->height != OPEN) {
-            if (below->height > *highest) *highest = below->height;
-        } else if (below && !below->height && child(below, 0, &first)) {
+        } else if (below && is_leaf(below)) {
+            continue;
+        } else if (below && (below->height || (below->height = low_object(below)))) {
+            if (below->height > *highest && below->height != OPEN) *highest = below->height;
+        } else if (below && child(below, 0, &first)) {
             path[++depth] = (typeof(*path)){.node = below};
             below->height = OPEN;
         }

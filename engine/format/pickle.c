@@ -69,7 +69,7 @@ enum {
     BYTEARRAY8 = 0x96
 };
 
-enum { MOST_NAME = 1024, MOST_GROWTH = 64 };
+enum { MOST_NAME = 1024, MOST_GROWTH = 64, TELL = 4 << 20 };
 
 bool cf_vm_memory(const cf_vm *vm, cf_err *err)
 {
@@ -86,10 +86,9 @@ bool cf_vm_spend(cf_vm *vm, size_t size, cf_err *err)
                    vm->size, MOST_GROWTH);
 }
 
-/* Room for one more in a heap array. */
-static bool widen(void **items, size_t count, size_t *cap, size_t size, cf_err *err)
+/* Room for more in a heap array. */
+static bool widen(void **items, size_t *cap, size_t size, cf_err *err)
 {
-    if (count < *cap) return true;
     const size_t more = *cap ? *cap * 2 : 64;
     void *wide = realloc(*items, more * size);
     if (!wide) return cf_fail(err, CF_E_MEMORY, "out of memory");
@@ -98,21 +97,24 @@ static bool widen(void **items, size_t count, size_t *cap, size_t size, cf_err *
     return true;
 }
 
-bool cf_vm_push(cf_vm *vm, cf_node *node, cf_err *err)
+bool cf_vm_widen(cf_vm *vm, cf_node *node, cf_err *err)
 {
-    if (!node) return cf_vm_memory(vm, err);
-    CF_TRY(widen((void **)&vm->stack, vm->count, &vm->cap, sizeof *vm->stack, err));
-    vm->stack[vm->count++] = node;
-    return true;
+    return node ? widen((void **)&vm->stack, &vm->cap, sizeof *vm->stack, err)
+                : cf_vm_memory(vm, err);
+}
+
+/* How many values lie above the last mark. */
+static size_t height(const cf_vm *vm)
+{
+    return vm->count - (vm->mark_count ? vm->marks[vm->mark_count - 1] : 0);
 }
 
 /* The upper n values, none of them below a mark; they stay where they are. */
-static bool upper(cf_vm *vm, size_t n, cf_node ***values, cf_err *err)
+static inline bool upper(cf_vm *vm, size_t n, cf_node ***values, cf_err *err)
 {
-    const size_t floor = vm->mark_count ? vm->marks[vm->mark_count - 1] : 0;
-    if (vm->count - floor < n)
+    if (height(vm) < n)
         return cf_fail(err, CF_E_STACK, "an opcode needs %zu values, the stack has %zu", n,
-                       vm->count - floor);
+                       height(vm));
     *values = vm->stack + vm->count - n;
     return true;
 }
@@ -250,9 +252,32 @@ static bool append(cf_vm *vm, cf_node *const *items, size_t n, bool to_set, cf_e
     return cf_fail(err, CF_E_TYPE, "items for a %s", cf_node_class(top[0]));
 }
 
+/* EMPTY_DICT MARK key value ... SETITEMS BUILD is how writers give an object its fields. Where they
+ * have the names that an earlier object of its class has, no dict is made. */
+static bool set_fields(cf_vm *vm, cf_node *const *items, size_t n, bool *done, cf_err *err)
+{
+    *done = false;
+    if (height(vm) < 2 || vm->at == vm->end || vm->bytes[vm->at] != BUILD) return true;
+    cf_node *state = vm->stack[vm->count - 1];
+    const cf_node *target = vm->stack[vm->count - 2];
+    if (state->kind != CF_NODE_DICT || state->dict->count || state->memoed ||
+        target->kind != CF_NODE_OBJECT)
+        return true;
+    CF_TRY(cf_vm_fields(vm, target->object, items, n, done, err));
+    if (!*done) return true;
+    vm->at++;
+    vm->steps++;
+    vm->count--;
+    vm->spare_dict = state;
+    return true;
+}
+
 static bool set_on_top(cf_vm *vm, cf_node *const *items, size_t n, cf_err *err)
 {
     cf_node **top;
+    bool done;
+    CF_TRY(set_fields(vm, items, n, &done, err));
+    if (done) return true;
     CF_TRY(upper(vm, 1, &top, err));
     if (top[0]->kind == CF_NODE_DICT) return set_items(vm, top[0]->dict, items, n, err);
     if (top[0]->kind == CF_NODE_OBJECT) {
@@ -347,7 +372,8 @@ static bool persistent(cf_vm *vm, cf_err *err)
 
 static bool mark(cf_vm *vm, cf_err *err)
 {
-    CF_TRY(widen((void **)&vm->marks, vm->mark_count, &vm->mark_cap, sizeof *vm->marks, err));
+    if (vm->mark_count == vm->mark_cap)
+        CF_TRY(widen((void **)&vm->marks, &vm->mark_cap, sizeof *vm->marks, err));
     vm->marks[vm->mark_count++] = vm->count;
     return true;
 }
@@ -462,16 +488,20 @@ static bool step(cf_vm *vm, int op, cf_err *err)
 
 static bool run(cf_vm *vm, cf_err *err)
 {
+    size_t told = 0;
     for (int op = -1; op != STOP;) {
-        if (vm->framed && vm->at == vm->end) {
+        if (vm->at == vm->end) {
             vm->framed = false;
             vm->end = vm->size;
+            if (vm->p->passed && vm->at - told > TELL) vm->p->passed(vm->bytes, told = vm->at);
+            if (vm->at == vm->size)
+                return cf_fail_at(err, CF_E_TRUNCATED, (int64_t)vm->at,
+                                  "the pickle ends without STOP");
         }
         const size_t at = vm->at;
-        if (at == vm->size)
-            return cf_fail_at(err, CF_E_TRUNCATED, (int64_t)at, "the pickle ends without STOP");
         op = vm->bytes[vm->at++];
         vm->steps++;
+        if (op == MEMOIZE && height(vm) && cf_memo_pass(&vm->memo)) continue;
         if (!step(vm, op, err)) {
             if (err->offset < 0) err->offset = (int64_t)at;
             return false;
@@ -489,8 +519,9 @@ static bool start(cf_vm *vm, cf_err *err)
     vm->unit = cf_node_new(tree, CF_NODE_TUPLE);
     if (!vm->unit) return cf_vm_memory(vm, err);
     vm->yes->integer = 1;
+    if (!cf_commons_init(&vm->commons, vm->size)) return cf_fail(err, CF_E_MEMORY, "out of memory");
     return cf_memo_init(&vm->memo, vm->bytes, vm->size, err) &&
-           widen((void **)&vm->stack, 0, &vm->cap, sizeof *vm->stack, err);
+           widen((void **)&vm->stack, &vm->cap, sizeof *vm->stack, err);
 }
 
 bool cf_pickle_read(cf_pickle *p, const uint8_t *bytes, size_t size, size_t *used, cf_node **root,
@@ -506,6 +537,6 @@ bool cf_pickle_read(cf_pickle *p, const uint8_t *bytes, size_t size, size_t *use
     free(vm.stack);
     free(vm.marks);
     cf_memo_free(&vm.memo);
-    free(vm.commons.slots);
+    cf_commons_free(&vm.commons);
     return done;
 }

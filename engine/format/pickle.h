@@ -31,16 +31,18 @@ typedef struct cf_pickle {
     cf_arena *tree, *keep;
     bool checked; /* the bytes were held against a checksum */
     bool inert;   /* --inert: a forbidden name becomes an opaque value instead of an error */
-    bool passing; /* the bytes go before the tree does: its texts are copies, equal ones one */
     /* Gives the storage of an id; the same pointer for the same key. NULL: the file may hold no
      * persistent ids (E_PERSID). */
     bool (*storage)(void *ctx, const cf_persid *id, const cf_storage **out, cf_err *err);
     void *ctx;
+    /* Not NULL: the bytes go before the tree does, whose texts are copies. It is told from time to
+     * time how many bytes from the first on will not be read again. */
+    void (*passed)(const uint8_t *bytes, size_t size);
     /* First forbidden name met with `inert`, for the warning; "" if none. */
     char forbidden[192];
 } cf_pickle;
 
-/* Reads one pickle from the start of bytes, which stay as long as the tree, unless `passing`.
+/* Reads one pickle from the start of bytes, which stay as long as the tree, unless `passed`.
  * used: bytes up to and with STOP (NULL: anything behind STOP is E_TRAILING). Errors carry the
  * byte offset in the pickle. */
 bool cf_pickle_read(cf_pickle *p, const uint8_t *bytes, size_t size, size_t *used, cf_node **root,

@@ -12,25 +12,13 @@
 
 enum { MOST_BITS = 1024 };
 
-bool cf_vm_take(cf_vm *vm, uint64_t n, const uint8_t **out, cf_err *err)
+void cf_vm_short(const cf_vm *vm, uint64_t n, cf_err *err)
 {
     if (n > vm->size - vm->at)
-        return cf_fail(err, CF_E_TRUNCATED, "an argument of %" PRIu64 " bytes, %zu are left", n,
-                       vm->size - vm->at);
-    if (n > vm->end - vm->at)
-        return cf_fail(err, CF_E_FRAME, "an opcode crosses the end of its frame");
-    *out = vm->bytes + vm->at;
-    vm->at += n;
-    return true;
-}
-
-/* An unsigned little-endian number of `width` bytes. */
-bool cf_vm_number(cf_vm *vm, int width, uint64_t *out, cf_err *err)
-{
-    const uint8_t *at;
-    CF_TRY(cf_vm_take(vm, (uint64_t)width, &at, err));
-    *out = width == 1 ? *at : width == 2 ? cf_le16(at) : width == 4 ? cf_le32(at) : cf_le64(at);
-    return true;
+        cf_fail(err, CF_E_TRUNCATED, "an argument of %" PRIu64 " bytes, %zu are left", n,
+                vm->size - vm->at);
+    else
+        cf_fail(err, CF_E_FRAME, "an opcode crosses the end of its frame");
 }
 
 bool cf_vm_push_int(cf_vm *vm, int64_t value, cf_err *err)
@@ -104,7 +92,7 @@ bool cf_vm_push_float(cf_vm *vm, cf_err *err)
 /* A new node of bytes that will not stay gets a copy; one that was made before has its own. */
 static bool push_bytes(cf_vm *vm, cf_node *node, const char *at, size_t size, cf_err *err)
 {
-    if (node && vm->p->passing && node->text.at == at) {
+    if (node && vm->p->passed && node->text.at == at) {
         node->text.at = cf_memdup(vm->p->tree, at, size);
         if (!node->text.at) return cf_vm_memory(vm, err);
     }
@@ -119,11 +107,12 @@ bool cf_vm_push_text(cf_vm *vm, int width, cf_kind kind, cf_err *err)
     CF_TRY(cf_vm_number(vm, width, &size, err));
     CF_TRY(cf_vm_take(vm, size, &at, err));
     const char *text = (const char *)at;
-    const size_t bad = kind == CF_NODE_STRING ? cf_utf8_valid(text, size) : size;
+    size_t bad = size;
+    cf_node *node = kind == CF_NODE_STRING
+                        ? cf_common_string(&vm->commons, vm->p->tree, text, size, &bad)
+                        : cf_node_text(vm->p->tree, kind, text, size);
     if (bad < size)
         return cf_fail(err, CF_E_UTF8, "a text is no UTF-8 at its byte %zu of %" PRIu64, bad, size);
-    cf_node *node = kind == CF_NODE_STRING ? cf_common_string(&vm->commons, vm->p->tree, text, size)
-                                           : cf_node_text(vm->p->tree, kind, text, size);
     return push_bytes(vm, node, text, size, err);
 }
 

@@ -131,6 +131,26 @@ bool cf_vm_state(cf_vm *vm, cf_object *object, cf_node *state, cf_err *err)
     return true;
 }
 
+bool cf_vm_fields(cf_vm *vm, cf_object *object, cf_node *const *items, size_t n, bool *done,
+                  cf_err *err)
+{
+    const cf_fields *f = ((const cf_name *)object->class)->fields;
+    *done = false;
+    if (object->fields || object->parts || n % 2) return true;
+    for (; f; f = f->next) {
+        size_t i = 0;
+        while (i < f->count && 2 * i < n && f->names[i] == items[2 * i]) i++;
+        if (i == f->count && 2 * i == n) break;
+    }
+    if (!f) return true;
+    cf_node **values = cf_alloc(vm->p->tree, f->count * sizeof *values);
+    if (!values) return cf_vm_memory(vm, err);
+    for (size_t i = 0; i < f->count; i++) values[i] = items[2 * i + 1];
+    object->fields = f;
+    object->values = values;
+    return *done = true;
+}
+
 /* A sequence with copies of some items. */
 static bool copy_items(cf_vm *vm, cf_kind kind, cf_node *const *items, size_t n, cf_node **out,
                        cf_err *err)

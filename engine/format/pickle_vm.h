@@ -8,6 +8,7 @@
 #define CF_PICKLE_VM_H
 
 #include "pickle.h"
+#include "span.h"
 
 /* What calling a name gives. */
 typedef enum cf_model {
@@ -49,30 +50,58 @@ typedef struct cf_name {
 
 /* Writers number every object they write and refer to few of them again. A first pass over the
  * opcodes finds which; no other is kept. Heap memory. */
+enum { CF_RECENT = 64 };
 typedef struct cf_memo {
-    uint64_t *read, *written; /* a bit a slot */
+    uint64_t *read, *written; /* a bit a slot; written: of those beyond `dense` */
     uint32_t *rank;           /* slots read before each 64 of them */
     size_t words;             /* of read and rank */
     size_t written_words;
-    size_t count;    /* slots written */
-    cf_node **nodes; /* one a slot that is read; NULL: not written yet */
+    uint64_t count;     /* slots written */
+    uint64_t dense;     /* all slots below it are written, and it is not */
+    uint64_t next_read; /* the first slot from `dense` on that is read some time */
+    cf_node **nodes;    /* one a slot that is read; NULL: not written yet */
+    struct cf_recent {
+        uint64_t slot;
+        cf_node *node;   /* NULL: no such slot */
+    } recent[CF_RECENT]; /* read lately, by the slot's last bits */
 } cf_memo;
 
 bool cf_memo_init(cf_memo *memo, const uint8_t *bytes, size_t size, cf_err *err);
 void cf_memo_free(cf_memo *memo);
 bool cf_memo_put(cf_memo *memo, uint64_t slot, cf_node *node, cf_err *err);
-cf_node *cf_memo_get(const cf_memo *memo, uint64_t slot); /* NULL: was never written */
+/* The next slot is written, where nobody reads it: it only counts. False: it is to be put. */
+static inline bool cf_memo_pass(cf_memo *memo)
+{
+    if (memo->count != memo->dense || memo->dense == memo->next_read) return false;
+    memo->count = ++memo->dense;
+    return true;
+}
+cf_node *cf_memo_find(cf_memo *memo, uint64_t slot);
+static inline cf_node *cf_memo_get(cf_memo *memo, uint64_t slot) /* NULL: was never written */
+{
+    const struct cf_recent *r = &memo->recent[slot % CF_RECENT];
+    return r->slot == slot && r->node ? r->node : cf_memo_find(memo, slot);
+}
 
-/* Numbers, short tuples of them and short strings, each once: metadata repeats them endlessly. */
+/* Short strings and short tuples of numbers, each once: metadata repeats them endlessly. Of
+ * numbers, which are as often new, those that were made lately. */
 typedef struct cf_commons {
-    cf_node **slots;
+    struct cf_common {
+        uint64_t hash;
+        cf_node *node; /* NULL: free */
+    } * slots;
     size_t count, cap;
+    cf_node **ints; /* by some bits of the value; what is new pushes out what was there */
+    size_t cap_ints;
 } cf_commons;
 
 /* The node for a number, a string or a tuple: an equal one that was made before, or a new one.
- * NULL: out of memory. */
+ * NULL: out of memory, or (a string, with *bad set to the place) no UTF-8. */
+bool cf_commons_init(cf_commons *c, size_t size); /* of a pickle of so many bytes */
+void cf_commons_free(cf_commons *c);
 cf_node *cf_common_int(cf_commons *c, cf_arena *arena, int64_t value);
-cf_node *cf_common_string(cf_commons *c, cf_arena *arena, const char *at, size_t length);
+cf_node *cf_common_string(cf_commons *c, cf_arena *arena, const char *at, size_t length,
+                          size_t *bad);
 cf_node *cf_common_tuple(cf_commons *c, cf_arena *arena, cf_node *const *items, size_t count);
 
 typedef struct cf_vm {
@@ -101,12 +130,37 @@ bool cf_vm_memory(const cf_vm *vm, cf_err *err);
  * again cannot fill the memory. E_LIMIT. */
 bool cf_vm_spend(cf_vm *vm, size_t size, cf_err *err);
 
+bool cf_vm_widen(cf_vm *vm, cf_node *node, cf_err *err); /* room on the stack */
 /* NULL: the node could not be made. */
-bool cf_vm_push(cf_vm *vm, cf_node *node, cf_err *err);
+static inline bool cf_vm_push(cf_vm *vm, cf_node *node, cf_err *err)
+{
+    if (!node || vm->count == vm->cap) CF_TRY(cf_vm_widen(vm, node, err));
+    vm->stack[vm->count++] = node;
+    return true;
+}
+
+void cf_vm_short(const cf_vm *vm, uint64_t n, cf_err *err); /* says why there are no n bytes */
 /* The next n bytes. E_TRUNCATED, E_FRAME. */
-bool cf_vm_take(cf_vm *vm, uint64_t n, const uint8_t **out, cf_err *err);
+static inline bool cf_vm_take(cf_vm *vm, uint64_t n, const uint8_t **out, cf_err *err)
+{
+    if (n > vm->end - vm->at) {
+        cf_vm_short(vm, n, err);
+        return false;
+    }
+    *out = vm->bytes + vm->at;
+    vm->at += n;
+    return true;
+}
+
 /* An unsigned little-endian number of `width` bytes. */
-bool cf_vm_number(cf_vm *vm, int width, uint64_t *out, cf_err *err);
+static inline bool cf_vm_number(cf_vm *vm, int width, uint64_t *out, cf_err *err)
+{
+    const uint8_t *at;
+    CF_TRY(cf_vm_take(vm, (uint64_t)width, &at, err));
+    *out = width == 1 ? *at : width == 2 ? cf_le16(at) : width == 4 ? cf_le32(at) : cf_le64(at);
+    return true;
+}
+
 /* What an opcode with a value, or with a length of `width` bytes and that many bytes, pushes. */
 bool cf_vm_push_int(cf_vm *vm, int64_t value, cf_err *err);
 bool cf_vm_push_long(cf_vm *vm, int width, cf_err *err);
@@ -130,6 +184,9 @@ bool cf_vm_set(cf_vm *vm, cf_dict *dict, cf_node *key, cf_node *value, cf_err *e
 bool cf_vm_fold_state(cf_vm *vm, cf_node *state, cf_node **out, cf_err *err);
 /* What BUILD gave: fields where it can be, else a state. */
 bool cf_vm_state(cf_vm *vm, cf_object *object, cf_node *state, cf_err *err);
+/* The same of keys and values in turn; *done: they are names that objects of its class have. */
+bool cf_vm_fields(cf_vm *vm, cf_object *object, cf_node *const *items, size_t n, bool *done,
+                  cf_err *err);
 bool cf_vm_object(cf_vm *vm, const cf_global *class, cf_node *args, cf_node **out, cf_err *err);
 
 /* A persistent id. */

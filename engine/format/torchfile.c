@@ -12,6 +12,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "num.h"
 #include "pickle.h"
@@ -125,19 +127,27 @@ static bool read_pickle(cf_reading *r, const uint8_t *bytes, size_t size, bool c
     return run_pickle(&p, r, bytes, size, used, root, err);
 }
 
+/* Pages of the input that are read; the tree grows while they go. */
+static void give_back(const uint8_t *bytes, size_t size)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (size >= page) madvise((void *)(uintptr_t)bytes, size / page * page, MADV_DONTNEED);
+}
+
 bool cf_pickle_file_read(const cf_span *span, cf_reading *r, cf_node **root, cf_err *err)
 {
     if (span->size > MOST_PICKLE)
         return cf_fail(err, CF_E_LIMIT, "a pickle of %llu bytes, at most %zu",
                        (unsigned long long)span->size, MOST_PICKLE);
     /* metadata of many ranks says the same names for each: the tree is smaller without the bytes */
-    cf_pickle p = {.tree = r->tree, .keep = r->keep, .inert = r->inert, .passing = true};
-    uint8_t *bytes = malloc(span->size);
-    if (!bytes) return cf_fail(err, CF_E_MEMORY, "out of memory");
+    cf_pickle p = {.tree = r->tree, .keep = r->keep, .inert = r->inert, .passed = give_back};
+    uint8_t *bytes = mmap(NULL, span->size ? span->size : 1, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (bytes == MAP_FAILED) return cf_fail(err, CF_E_MEMORY, "out of memory");
     const bool ok = cf_span_read(span, 0, bytes, span->size, err) &&
                     run_pickle(&p, r, bytes, span->size, NULL, root, err) &&
                     cf_arena_ok(r->tree, err);
-    free(bytes);
+    munmap(bytes, span->size ? span->size : 1);
     return ok;
 }
 

@@ -421,5 +421,6 @@ bool cf_host_read(cf_scripts *scripts, cf_source *source, const char *format, in
         .scripts = scripts, .source = source, .script = found.script, .list = &list, .cat = cat};
     CF_TRY(list_files(&r, &list, err));
     CF_TRY(read_all(&r, threads, err));
+    cf_source_forget(source);
     return cf_catalogue_finish(cat, list.roles, list.n_roles, err);
 }

@@ -78,6 +78,16 @@ static const struct {
     {P("]\x94(K\1M\1\2J\xff\xff\xff\xff\x88"
        "e."),
      "[1, 513, -1, True]"},
+    /* MEMOIZE numbers by how many there are, whatever numbers BINPUT gave */
+    {P("(K\1q\5K\2\x94h\5h\1t."), "(1, 2, 1, 2)"},
+    {P("(K\1q\0K\2q\0h\0t."), "(1, 2, 2)"},
+    {P("(K\1\x94K\2\x94K\3q\0h\0h\1t."), "(1, 2, 3, 3, 2)"},
+    {P("(K\1q\1K\2q\0K\3\x94h\2h\0h\1t."), "(1, 2, 3, 3, 2, 1)"},
+    /* a second object with the same fields, and one whose state is taken up again */
+    {P("(cm\nX\nq\0)\x81}(X\1\0\0\0aK\1ubh\0)\x81}(X\1\0\0\0aK\2ubt."),
+     "(m.X{'a': 1}, m.X{'a': 2})"},
+    {P("(cm\nX\nq\0)\x81}(X\1\0\0\0aK\1ubh\0)\x81}q\7(X\1\0\0\0aK\2ubh\7t."),
+     "(m.X{'a': 1}, m.X{'a': 2}, {'a': 2})"},
     {P("\x8a\0."), "0"},
     {P("\x8a\2\0\x80."), "-32768"},
     {P("\x8a\x08\0\0\0\0\0\0\0\x80."), "-9223372036854775808"},
@@ -186,6 +196,8 @@ static const struct {
     {P("N(\x85."), CF_E_STACK, 4},
     {P("}(Nu."), CF_E_STACK, 5},
     {P("h\0."), CF_E_MEMO, 2},
+    {P("(cm\nX\nq\0)\x81}(X\1\0\0\0aK\1ubh\0)\x81}(X\1\0\0\0aK\1X\1\0\0\0aK\2ubt."), CF_E_DUP_KEY,
+     46},
     {P("Nr\xff\xff\xff\xff."), CF_E_MEMO, 3},
     {P("\x95\xff\0\0\0\0\0\0\0N."), CF_E_TRUNCATED, 2},
     {P("\x95\1\0\0\0\0\0\0\0K\1."), CF_E_FRAME, 11},
