@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -11,20 +12,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "beside.h"
 #include "confine.h"
 #include "host.h"
 #include "print.h"
 #include "signals.h"
 
 enum {
-    PAGE = 4096,  /* of the memfd: first the verdict, then the bytes */
-    OVERTIME = 70 /* exit status of a child that a script would not leave */
+    MOST_LEFT = 64 << 20, /* of a job that failed */
+    PAGE = 4096,          /* of the memfd: first the verdict, then the bytes */
+    OVERTIME = 70         /* exit status of a child that a script would not leave */
 };
 
 typedef struct verdict {
     bool ok;
     cf_err err;
-    char notes[2048];
+    uint64_t notes;       /* of a job that failed: bytes of them; what is behind them is JSON */
     char unconfined[128]; /* why, or what is lacking */
 } verdict;
 
@@ -57,6 +60,7 @@ static void add_script(cf_arena *arena, const char *name, const char **paths, si
 static bool confine(int fd, const cf_options *o, char *lacks, size_t size, cf_err *err)
 {
     cf_scripts scripts;
+    if (o->n_inputs) cf_beside_open(o->inputs[0]);
     if (o->no_confine) return true;
     if (!cf_scripts_list(&scripts, err)) return false;
     size_t most = (size_t)o->n_inputs + (size_t)o->plugins.count + 2 * o->n_given +
@@ -87,8 +91,8 @@ static _Noreturn void be_child(int fd, cf_child_job *job, const void *ctx, const
     memset(&v, 0, sizeof v);
     v.ok =
         confine(fd, o, v.unconfined, sizeof v.unconfined, &v.err) && job(ctx, &out, &notes, &v.err);
-    if (notes.at) snprintf(v.notes, sizeof v.notes, "%s", notes.at);
-    if (v.ok && !put(fd, out.at, out.size, PAGE))
+    if (!v.ok) v.notes = notes.size;
+    if (!put(fd, notes.at, v.notes, PAGE) || !put(fd, out.at, out.size, PAGE + (off_t)v.notes))
         v.ok = cf_fail_sys(&v.err, errno, "cannot hand over the plan");
     const bool told =
         put(fd, &v, sizeof v, 0) &&
@@ -124,6 +128,16 @@ static void end(char *field, size_t size)
     field[size - 1] = '\0';
 }
 
+/* What a job that failed left behind its verdict. */
+static void take_failure(const char *bytes, size_t size, uint64_t notes, bool quiet)
+{
+    if (size > MOST_LEFT || notes > size) return;
+    char *text = strndup(bytes, notes);
+    if (text && !quiet) cf_print_notes(text);
+    free(text);
+    cf_print_more(bytes + notes, size - notes);
+}
+
 static bool take(int fd, const cf_options *o, cf_reply *reply, cf_err *err)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
@@ -139,14 +153,14 @@ static bool take(int fd, const cf_options *o, cf_reply *reply, cf_err *err)
     end(v.unconfined, sizeof v.unconfined);
     if (o->verbose && !quiet) cf_print_notes(v.unconfined);
     if (!v.ok) {
+        take_failure((const char *)map + PAGE, is.st_size > PAGE ? (size_t)is.st_size - PAGE : 0,
+                     v.notes, quiet);
         munmap(map, (size_t)is.st_size);
         if (v.err.code == CF_OK || v.err.code > CF_E_INTERRUPTED) v.err.code = CF_E_INTERNAL;
         end(v.err.file, sizeof v.err.file);
         end(v.err.member, sizeof v.err.member);
         end(v.err.message, sizeof v.err.message);
         end(v.err.hint, sizeof v.err.hint);
-        end(v.notes, sizeof v.notes);
-        if (!quiet) cf_print_notes(v.notes);
         *err = v.err;
         return false;
     }

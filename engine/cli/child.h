@@ -8,7 +8,8 @@
 #include "options.h"
 #include "text.h"
 
-/* notes: lines that a job which fails leaves for people, as far as they fit. */
+/* A job that fails may leave lines for people in `notes`, and in `out` an object of JSON whose
+ * fields become those of the error with --json. */
 typedef bool cf_child_job(const void *ctx, cf_text *out, cf_text *notes, cf_err *err);
 
 typedef struct cf_reply {

@@ -180,6 +180,7 @@ bool cf_job_plan(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
     const cf_text *all[] = {&p.scripts.notes, &p.source.notes, &p.cat.notes, &p.plan.notes};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cf_text_add(notes, all[i]->at, all[i]->size);
+    if (!ok) cf_text_add(out, p.cat.losses.at, p.cat.losses.size);
     if (!ok) return false;
     cf_block_texts(&b, notes, p.recipe.script->name, p.cat.format, p.cat.why);
     b.text[CF_B_MISSING] = text_of(&b, p.missing.at);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "json.h"
+
 static void add_line(cf_text *out, const cf_err *err)
 {
     char line[sizeof err->message + sizeof err->file + sizeof err->member + 64];
@@ -38,6 +40,31 @@ void cf_add_error(cf_text *out, const cf_err *err)
     cf_text_str(out, "\n");
 }
 
+static cf_text more; /* ,"name":value ... */
+
+static bool is_losses(const cf_node *node)
+{
+    static const char *const NAMES[] = {"lost", "lost_total", "whole", "whole_total"};
+    size_t n = sizeof NAMES / sizeof *NAMES;
+    if (node->kind != CF_NODE_DICT || node->dict->count != n) return false;
+    while (n && cf_dict_string(node->dict, NAMES[n - 1])) n--;
+    return !n;
+}
+
+void cf_print_more(const char *json, size_t size)
+{
+    cf_arena tree;
+    cf_node *root;
+    cf_err err;
+    cf_arena_init(&tree, 0);
+    if (size && json[0] == '{' && json[size - 1] == '}' && !memchr(json, '\n', size) &&
+        cf_json_read(json, size, &tree, &root, &err) && is_losses(root)) {
+        cf_text_str(&more, ",");
+        cf_text_add(&more, json + 1, size - 2);
+    }
+    cf_arena_free(&tree);
+}
+
 void cf_print_error(const cf_err *err, int status, bool json)
 {
     cf_text out = {0};
@@ -49,6 +76,7 @@ void cf_print_error(const cf_err *err, int status, bool json)
         if (err->hint[0]) add_json(&out, "hint", err->hint);
         if (err->file[0]) add_json(&out, "file", err->file);
         if (err->offset >= 0) cf_text_printf(&out, ",\"offset\":%lld", (long long)err->offset);
+        if (more.at) cf_text_add(&out, more.at, more.size);
         cf_text_str(&out, "}}\n");
     } else {
         cf_add_error(&out, err);

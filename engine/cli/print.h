@@ -8,6 +8,9 @@
 void cf_print_error(const cf_err *err, int status, bool json);
 /* The same as text: a line and its hint. */
 void cf_add_error(cf_text *out, const cf_err *err);
+/* Fields that the error has as well where it is printed as JSON: an object with lost, lost_total,
+ * whole, whole_total. What is no such object is left out. */
+void cf_print_more(const char *json, size_t size);
 /* Lines of notes on stderr. */
 void cf_print_notes(const char *lines);
 /* The same lines as a field of a JSON object: "notes":["..."]. */

@@ -70,6 +70,8 @@ bool cf_job_diff(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
         const cf_text *all[] = {&both[i].source.notes, &both[i].cat.notes};
         for (size_t k = 0; k < 2; k++) cf_text_add(notes, all[k]->at, all[k]->size);
     }
+    for (int i = 0; !ok && !out->size && i < 2; i++)
+        cf_text_add(out, both[i].cat.losses.at, both[i].cat.losses.size);
     if (!ok) return false;
     cf_block_texts(&b, notes, "diff", cats[0]->format, cats[1]->format);
     return cf_blocker_finish(&b, out, err);

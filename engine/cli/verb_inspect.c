@@ -44,6 +44,35 @@ static void add_shape(cf_text *out, const cf_row *row, const char *comma)
 
 /* ---- for people ---- */
 
+static bool in_file(const cf_piece *p)
+{
+    return p->view->storage->place != CF_IN_MEMORY && p->view->storage->place != CF_NOWHERE;
+}
+
+/* Where a piece's bytes begin: of an item, which is not opened here, the item. */
+static uint64_t begin_of(const cf_piece *p)
+{
+    const cf_storage *s = p->view->storage;
+    return s->offset + (s->place == CF_IN_ITEM ? 0 : p->view->offset);
+}
+
+/* The file that a piece lies in, which need not be the one that told of it. */
+static const char *file_of(const cf_catalogue *cat, const cf_piece *p)
+{
+    return cf_source_path(cat->source, in_file(p) ? p->view->storage->file : p->file);
+}
+
+static void add_place(cf_text *out, const cf_catalogue *cat, const cf_piece *p)
+{
+    const cf_storage *s = p->view->storage;
+    const char *path = file_of(cat, p);
+    cf_text_shown(out, path, strlen(path));
+    if (!in_file(p)) return;
+    cf_text_printf(out, " byte %llu", (unsigned long long)begin_of(p));
+    if (s->place == CF_IN_ITEM)
+        cf_text_printf(out, ", an item of %llu bytes", (unsigned long long)s->packed);
+}
+
 static void add_pieces(cf_text *out, const cf_catalogue *cat, const cf_row *row, int indent)
 {
     for (size_t i = 0; i < row->n_pieces; i++) {
@@ -55,11 +84,7 @@ static void add_pieces(cf_text *out, const cf_catalogue *cat, const cf_row *row,
         for (int d = 0; d < row->ndim; d++)
             cf_text_printf(out, d ? ", %lld" : "%lld", (long long)p->view->shape[d]);
         cf_text_str(out, "]  ");
-        const char *path = cf_source_path(cat->source, p->file);
-        cf_text_shown(out, path, strlen(path));
-        if (p->view->storage->place != CF_IN_MEMORY)
-            cf_text_printf(out, " byte %llu",
-                           (unsigned long long)(p->view->storage->offset + p->view->offset));
+        add_place(out, cat, p);
         if (p->replica_of != i)
             cf_text_printf(out, "  (the same box as rank %d's)", row->pieces[p->replica_of].rank);
         cf_text_str(out, "\n");
@@ -187,8 +212,11 @@ static void add_json_row(cf_text *out, const cf_options *o, const cf_catalogue *
     for (size_t i = 0; i < row->n_pieces; i++) {
         const cf_piece *p = &row->pieces[i];
         cf_text_printf(out, "%s{\"rank\":%d,\"file\":", i ? "," : "", p->rank);
-        const char *path = cf_source_path(cat->source, p->file);
+        const char *path = file_of(cat, p);
         cf_text_json(out, path, strlen(path));
+        if (in_file(p)) cf_text_printf(out, ",\"offset\":%llu", (unsigned long long)begin_of(p));
+        if (p->view->storage->place == CF_IN_ITEM)
+            cf_text_printf(out, ",\"item\":%llu", (unsigned long long)p->view->storage->packed);
         cf_text_str(out, ",\"at\":[");
         for (int d = 0; d < row->ndim; d++)
             cf_text_printf(out, d ? ",%lld" : "%lld", (long long)p->at[d]);
@@ -243,6 +271,7 @@ bool cf_job_inspect(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
     const cf_text *all[] = {&scripts.notes, &source.notes, &cat.notes};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cf_text_add(notes, all[i]->at, all[i]->size);
+    if (!ok) cf_text_add(out, cat.losses.at, cat.losses.size);
     if (!ok) return false;
     cf_row **rows = CF_NEWS(&cat.arena, cf_row *, cat.count + 1);
     size_t n = 0;

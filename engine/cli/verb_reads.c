@@ -341,6 +341,7 @@ bool cf_job_reads(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)
     const cf_text *all[] = {&scripts.notes, &source.notes, &cat.notes};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         cf_text_add(notes, all[i]->at, all[i]->size);
+    if (!ok) cf_text_add(out, cat.losses.at, cat.losses.size);
     if (!ok) return false;
     cf_text_add(out, notes->at, notes->size);
     cf_text_add(out, "", 1);

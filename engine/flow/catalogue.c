@@ -25,6 +25,7 @@ void cf_catalogue_init(cf_catalogue *cat, cf_source *source)
 void cf_catalogue_free(cf_catalogue *cat)
 {
     cf_text_free(&cat->notes);
+    cf_text_free(&cat->losses);
     cf_text_free(&cat->misnamed);
     cf_arena_free(&cat->arena);
 }

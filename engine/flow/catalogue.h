@@ -94,7 +94,9 @@ typedef struct cf_catalogue {
     cf_text misnamed;  /* files named for another rank than they hold */
     size_t n_misnamed;
     cf_text notes; /* for people: what differs between ranks ... */
-    cf_map noted;  /* what plugins noted, each once */
+    cf_text
+        losses; /* for programs: of an error that names lost files, what is lost and whole (JSON) */
+    cf_map noted; /* what plugins noted, each once */
     size_t n_notes;
 } cf_catalogue;
 

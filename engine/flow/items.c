@@ -51,20 +51,21 @@ static cf_op *op_of(const builder *b, const entry *e)
     return &b->part->ops[e->op];
 }
 
-static cf_node *field(builder *b, const cf_node *node, cf_item_field what)
+static void look_up(lookup *l, const cf_fields *fields, const char *name)
+{
+    *l = (lookup){.fields = fields, .at = -1};
+    for (size_t i = 0; i < fields->count; i++)
+        if (fields->names[i]->text.length == strlen(name) &&
+            memcmp(fields->names[i]->text.at, name, strlen(name)) == 0)
+            l->at = (int)i;
+}
+
+static inline cf_node *field(builder *b, const cf_node *node, cf_item_field what)
 {
     const char *name = b->spec->fields[what];
     if (node->kind != CF_NODE_OBJECT || !node->object->fields) return cf_node_field(node, name);
     lookup *l = &b->lookups[what];
-    const cf_fields *fields = node->object->fields;
-    if (l->fields != fields) {
-        l->fields = fields;
-        l->at = -1;
-        for (size_t i = 0; i < fields->count; i++)
-            if (fields->names[i]->text.length == strlen(name) &&
-                memcmp(fields->names[i]->text.at, name, strlen(name)) == 0)
-                l->at = (int)i;
-    }
+    if (l->fields != node->object->fields) look_up(l, node->object->fields, name);
     return l->at < 0 ? NULL : node->object->values[l->at];
 }
 

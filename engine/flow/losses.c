@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "faults.h"
+#include "num.h"
+#include "save.h"
 
-enum { MOST_SHOWN = 20 };
+enum { MOST_SHOWN = 20, MOST_LISTED = 1000 };
 
 /* "rows 4 to 5 of 8" where only dimension 0 is cut, else "[4:6, 0:3] of [8, 6]". */
 static void add_box(cf_text *out, const cf_lost *lost, const cf_row *row)
@@ -71,6 +73,63 @@ static void add_lists(cf_catalogue *cat)
     cf_text_str(out, "\n");
 }
 
+/* {"key":...,"file":...,"at":[...],"shape":[...]}; a value has no box. */
+static void add_json_loss(cf_text *out, const cf_lost *lost)
+{
+    cf_text_str(out, "{\"key\":");
+    cf_text_json(out, lost->key, strlen(lost->key));
+    cf_text_str(out, ",\"file\":");
+    cf_text_json(out, lost->why->path, strlen(lost->why->path));
+    for (int k = 0; lost->size && k < 2; k++) {
+        cf_text_str(out, k ? "],\"shape\":[" : ",\"at\":[");
+        for (int d = 0; d < lost->ndim; d++)
+            cf_text_printf(out, d ? ",%lld" : "%lld", (long long)(k ? lost->size : lost->at)[d]);
+    }
+    cf_text_str(out, lost->size ? "]}" : "}");
+}
+
+/* The lists for programs: longer, and counted as well. */
+static void add_json_lists(cf_catalogue *cat, size_t whole)
+{
+    cf_text *out = &cat->losses;
+    size_t n = 0;
+    cf_text_str(out, "{\"lost\":[");
+    for (size_t i = 0; i < cat->n_lost && i < MOST_LISTED; i++) {
+        cf_text_str(out, i ? "," : "");
+        add_json_loss(out, &cat->lost[i]);
+    }
+    cf_text_printf(out, "],\"lost_total\":%zu,\"whole\":[", cat->n_lost);
+    for (size_t i = 0; i < cat->count && n < MOST_LISTED; i++) {
+        if (!there(cat->rows[i])) continue;
+        cf_text_str(out, n++ ? "," : "");
+        cf_text_json(out, cat->rows[i]->key, strlen(cat->rows[i]->key));
+    }
+    cf_text_printf(out, "],\"whole_total\":%zu}", whole);
+}
+
+/* "; no file of ranks 8-15", where several are not there. One stretch of ranks that the world could
+ * be made of, aligned, is what one node of a cluster would have written. */
+static void add_absent(cf_catalogue *cat, cf_text *text, bool *node)
+{
+    int32_t *ranks = CF_NEWS(&cat->arena, int32_t, cat->n_lost);
+    size_t n = 0;
+    int64_t world = cat->writers;
+    for (size_t i = 0; ranks && i < cat->n_lost; i++) {
+        const cf_lost *lost = &cat->lost[i];
+        world = cf_max(world, (int64_t)lost->rank + 1);
+        if (lost->rank >= 0 && lost->why->err->code == CF_E_MISSING_FILE) ranks[n++] = lost->rank;
+    }
+    if (!n) return;
+    cf_text all = {0};
+    cf_ranks_text(&all, ranks, n); /* each once, in order */
+    int64_t count = 1;
+    while (count < (int64_t)n && ranks[count] > ranks[count - 1]) count++;
+    if (count > 1 && all.at) cf_text_printf(text, "; no file of ranks %s", all.at);
+    *node = count > 1 && ranks[count - 1] - ranks[0] + 1 == count && ranks[0] % count == 0 &&
+            world % count == 0 && count < world;
+    cf_text_free(&all);
+}
+
 bool cf_losses_check(cf_catalogue *cat, cf_err *err)
 {
     size_t n = 0; /* with --only-rank, what others lost is nothing to it */
@@ -92,11 +151,17 @@ bool cf_losses_check(cf_catalogue *cat, cf_err *err)
     const cf_cause *first = cat->lost[0].why;
     for (size_t i = 0; i < cat->count; i++) whole += there(cat->rows[i]);
     add_lists(cat);
-    cf_err_set(err, first->err->code, "%s; %zu key%s not whole, %zu whole", first->err->message,
-               broken, broken == 1 ? " is" : "s are", whole);
+    add_json_lists(cat, whole);
+    cf_text absent = {0};
+    bool node = false;
+    add_absent(cat, &absent, &node);
+    cf_err_set(err, first->err->code, "%s%s; %zu key%s not whole, %zu whole", first->err->message,
+               absent.at ? absent.at : "", broken, broken == 1 ? " is" : "s are", whole);
+    cf_text_free(&absent);
     err->offset = first->err->offset;
     cf_err_add_file(err, first->path);
-    return cf_err_hint(err, "--salvage writes what is whole");
+    return cf_err_hint(err, "%s--salvage writes what is whole",
+                       node ? "a node's share? then give the folders of all nodes; " : "");
 }
 
 /* Values are read when they are written: those that cannot be are broken. */
@@ -151,18 +216,9 @@ bool cf_losses_drop(cf_catalogue *cat, cf_text *missing, cf_err *err)
     for (size_t i = 0; i < cat->n_lost; i++) {
         const cf_lost *lost = &cat->lost[i];
         if (!lost->size) continue;
-        cf_text_str(missing, first ? "{\"key\":" : ",\n  {\"key\":");
+        cf_text_str(missing, first ? "" : ",\n  ");
         first = false;
-        cf_text_json(missing, lost->key, strlen(lost->key));
-        cf_text_str(missing, ",\"file\":");
-        cf_text_json(missing, lost->why->path, strlen(lost->why->path));
-        for (int k = 0; k < 2; k++) {
-            cf_text_str(missing, k ? "],\"shape\":[" : ",\"at\":[");
-            for (int d = 0; d < lost->ndim; d++)
-                cf_text_printf(missing, d ? ",%lld" : "%lld",
-                               (long long)(k ? lost->size : lost->at)[d]);
-        }
-        cf_text_str(missing, "]}");
+        add_json_loss(missing, lost);
     }
     cf_text_str(missing, "],\n \"faults\":[");
     size_t shown = 0;

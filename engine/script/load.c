@@ -10,13 +10,11 @@ typedef struct field_rule {
     bool needed;
 } field_rule;
 
-static const field_rule format_rules[] = {{"api", LUA_TNUMBER, true},
-                                          {"about", LUA_TSTRING, true},
-                                          {"roles", LUA_TTABLE, false},
-                                          {"detect", LUA_TFUNCTION, true},
-                                          {"files", LUA_TFUNCTION, true},
-                                          {"read", LUA_TFUNCTION, true},
-                                          {NULL, 0, false}};
+static const field_rule format_rules[] = {
+    {"api", LUA_TNUMBER, true},     {"about", LUA_TSTRING, true},
+    {"roles", LUA_TTABLE, false},   {"detect", LUA_TFUNCTION, true},
+    {"files", LUA_TFUNCTION, true}, {"read", LUA_TFUNCTION, true},
+    {"whole", LUA_TTABLE, false},   {NULL, 0, false}};
 static const field_rule policy_rules[] = {{"api", LUA_TNUMBER, true},
                                           {"about", LUA_TSTRING, true},
                                           {"choose", LUA_TFUNCTION, true},

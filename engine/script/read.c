@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "beside.h"
 #include "bind.h"
+#include "path.h"
 #include "pool.h"
 
-enum { MOST_THREADS = 64, MOST_ROLES = 64, MOST_WHY = 200 };
+enum { MOST_THREADS = 64, MOST_ROLES = 64, MOST_WHY = 200, MOST_MARKS = 8, MOST_WITHIN = 16 };
 
 static const char PLUGIN[] = "plugin"; /* in the registry: the table that the script returned */
 
@@ -153,6 +155,8 @@ typedef struct listing {
     size_t count, cap;
     cf_role roles[MOST_ROLES];
     size_t n_roles;
+    const char *marks[MOST_MARKS]; /* of a whole save */
+    size_t n_marks;
     bool *seen; /* one a file of the source */
 } listing;
 
@@ -196,6 +200,27 @@ static int roles_job(lua_State *L)
             return luaL_error(L, "roles[%d]: there is no role '%s'%s", (int)i, lua_tostring(L, 4),
                               cf_push_guess(L, lua_tostring(L, 4), names));
         list->roles[list->n_roles++] = (cf_role){names[role], keep(L, list, 5)};
+        lua_settop(L, 2);
+    }
+    return 0;
+}
+
+/* Files that a whole save has: paths; with "!" in front, that it has not. */
+static int whole_job(lua_State *L)
+{
+    listing *list = lua_touserdata(L, 1);
+    push_hook(L, "whole");
+    if (lua_isnil(L, -1)) return 0;
+    const lua_Integer count = luaL_len(L, -1);
+    if (count < 1 || count > MOST_MARKS)
+        return luaL_error(L, "whole has 1 to %d files", MOST_MARKS);
+    for (lua_Integer i = 1; i <= count; i++) {
+        if (lua_geti(L, 2, i) != LUA_TSTRING) return luaL_error(L, "whole[%d] is no path", (int)i);
+        const char *path = lua_tostring(L, 3);
+        path += *path == '!';
+        if (cf_path_kind_of(path, strlen(path)) == CF_PATH_OUT || strpbrk(path, "*{"))
+            return luaL_error(L, "whole[%d] is no path within a checkpoint", (int)i);
+        list->marks[list->n_marks++] = keep(L, list, 3);
         lua_settop(L, 2);
     }
     return 0;
@@ -395,12 +420,62 @@ static bool list_files(reading *r, listing *list, cf_err *err)
     cf_host host;
     CF_TRY(load(&host, r->scripts, r->source, r->script, err));
     const bool ok = cf_host_run(&host, roles_job, list, err) &&
+                    cf_host_run(&host, whole_job, list, err) &&
                     cf_host_run(&host, files_job, list, err) && cf_arena_ok(list->arena, err);
     r->placeholders = host.placeholders;
     cf_host_stop(&host);
     if (ok && !add_twins(list, &r->source->dir)) return cf_arena_ok(list->arena, err);
     if (!ok || list->count > 0) return ok;
     return cf_fail(err, CF_E_MISSING_FILE, "the format %s finds no file to read", r->script->name);
+}
+
+/* ---- what to take instead ----------------------------------------------------------------------
+ */
+
+/* What a save lacks that did not finish, or that is here in part. */
+static bool is_half(cf_code code)
+{
+    return code == CF_E_MISSING_FILE || code == CF_E_TRUNCATED || code == CF_E_BOUNDS ||
+           code == CF_E_COVERAGE;
+}
+
+/* The newest whole save beside the checkpoint, by the marks of its format. */
+static bool find_whole(const cf_source *source, const listing *list, char *name, size_t size)
+{
+    const char *within[MOST_WITHIN] = {""}; /* sub-folders with files of this one */
+    size_t n = 1;
+    for (uint32_t i = 0; i < source->dir.count && n < MOST_WITHIN; i++) {
+        const char *path = source->dir.files[i].path, *slash = strrchr(path, '/');
+        const size_t length = slash ? (size_t)(slash - path) + 1 : 0;
+        if (!length || (strncmp(within[n - 1], path, length) == 0 && !within[n - 1][length]))
+            continue;
+        if (!(within[n] = cf_strndup(list->arena, path, length))) return false;
+        n++;
+    }
+    return cf_beside_newest(source->dir.roots[0], within, n, list->marks, list->n_marks, name,
+                            size);
+}
+
+static void name_whole(const cf_source *source, const listing *list, cf_catalogue *cat, bool ok,
+                       cf_err *err)
+{
+    char name[256];
+    bool half = !ok && is_half(err->code);
+    for (size_t i = 0; ok && source->faults && i < source->faults->count; i++)
+        half = half || is_half(source->faults->list[i].code);
+    if (!half || !find_whole(source, list, name, sizeof name)) return;
+    cf_text shown = {0};
+    cf_text_shown(&shown, name, strlen(name));
+    const char *text = shown.at ? shown.at : "";
+    if (ok) {
+        cf_text_printf(&cat->notes, "the newest save beside it that looks whole is %s\n", text);
+    } else {
+        char hint[sizeof err->hint];
+        memcpy(hint, err->hint, sizeof hint);
+        cf_err_set_hint(err, "%s%sthe newest save beside it that looks whole is %s", hint,
+                        *hint ? "; " : "", text);
+    }
+    cf_text_free(&shown);
 }
 
 bool cf_host_read(cf_scripts *scripts, cf_source *source, const char *format, int threads,
@@ -419,8 +494,9 @@ bool cf_host_read(cf_scripts *scripts, cf_source *source, const char *format, in
     CF_TRY(cf_arena_ok(&cat->arena, err));
     reading r = {
         .scripts = scripts, .source = source, .script = found.script, .list = &list, .cat = cat};
-    CF_TRY(list_files(&r, &list, err));
-    CF_TRY(read_all(&r, threads, err));
+    const bool read = list_files(&r, &list, err) && read_all(&r, threads, err);
     cf_source_forget(source);
-    return cf_catalogue_finish(cat, list.roles, list.n_roles, err);
+    const bool ok = read && cf_catalogue_finish(cat, list.roles, list.n_roles, err);
+    name_whole(source, &list, cat, ok, err);
+    return ok;
 }

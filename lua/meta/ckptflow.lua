@@ -50,6 +50,7 @@ function require(name) end
 ---@field detect fun(dir: ckptflow.Dir): integer?, string?  score from 1 to 100 and the reason; nothing: not mine. 80: a mark no other format has; 60: a name; 50: a suffix; below: a last resort. An error means "not mine"; one of `file.root` is shown if no other format fits
 ---@field files fun(dir: ckptflow.Dir): ckptflow.File[]  what to read, each once; none at all is E_MISSING_FILE
 ---@field read fun(file: ckptflow.File, out: ckptflow.Out, dir: ckptflow.Dir)  once for each file, perhaps many at once in Lua states of their own; keeps nothing
+---@field whole? string[]  paths of files, at most 8, that a whole save has (with "!" in front: has not), as { ".metadata", "!.metadata.tmp" }: where this one lacks something, the newest folder beside it that has them is named. Scripts see nothing of those folders
 
 ---@class (exact) ckptflow.Policy
 ---@field api 1
