@@ -91,6 +91,18 @@ bool cf_lay_replicas(cf_layout *l, cf_row *row, bool *compared, cf_err *err)
     return true;
 }
 
+/* Whose piece it is that has no data. */
+static bool whose(const cf_layout *l, const cf_tile *tile, cf_err *err)
+{
+    for (size_t i = 0; tile->row && i < tile->row->n_pieces; i++) {
+        const cf_piece *p = &tile->row->pieces[i];
+        if (p->view->storage != tile->view->storage) continue;
+        if (p->rank >= 0) cf_err_hint(err, "it is the part of rank %d", p->rank);
+        return cf_err_in_file(err, cf_source_path(l->mover.source, p->file));
+    }
+    return false;
+}
+
 /* The moves of a term, by their place in the tensor; number of the first, and how many. */
 static bool add_term(cf_layout *l, const cf_item *it, const cf_term *term, cf_dtype dtype,
                      uint64_t *first, uint64_t *count, cf_err *err)
@@ -100,8 +112,10 @@ static bool add_term(cf_layout *l, const cf_item *it, const cf_term *term, cf_dt
     *first = moves->size / sizeof(cf_b_move);
     for (size_t i = 0; i < term->count; i++)
         if (!cf_mover_add(&l->mover, term->tiles[i].view, it->shape, term->tiles[i].at, dtype,
-                          &number, err))
+                          &number, err)) {
+            if (err->code == CF_E_STORAGE_MISSING) whose(l, &term->tiles[i], err);
             return cf_err_in_member(err, it->key);
+        }
     *count = moves->size / sizeof(cf_b_move) - *first;
     if (*count > 1)
         qsort(moves->at + *first * sizeof(cf_b_move), *count, sizeof(cf_b_move), cf_move_order);

@@ -39,6 +39,7 @@ static const struct {
     {"builtins", "getattr", CF_CALL_GETATTR},
     {"builtins", "type", CF_CALL_TYPE},
     {"operator", "getitem", CF_CALL_GETITEM},
+    {"operator", "or_", CF_CALL_FLAGS},
     {"_codecs", "encode", CF_CALL_ENCODE},
     {"copyreg", "_reconstructor", CF_CALL_RECONSTRUCTOR},
     {"copyreg", "__newobj__", CF_CALL_NEWOBJ},
@@ -48,15 +49,20 @@ static const struct {
 
     {"numpy",
      "bool bool_ bytes_ clongdouble complex128 complex64 datetime64 dtype float16 float32 float64 "
-     "generic int16 int32 int64 int8 intc intp longdouble longlong ndarray object_ str_ "
-     "timedelta64 uint uint16 uint32 uint64 uint8 uintc uintp ulonglong void",
+     "generic int16 int32 int64 int8 intc intp longdouble longlong matrix memmap ndarray object_ "
+     "poly1d recarray record str_ timedelta64 uint uint16 uint32 uint64 uint8 uintc uintp "
+     "ulonglong void",
      CF_CALL_OBJECT},
+    {"numpy.rec", "recarray record", CF_CALL_OBJECT},
+    {"numpy.ma.core", "_mareconstruct", CF_CALL_OBJECT},
     {"numpy.core.multiarray", "_reconstruct", CF_CALL_ARRAY},
     {"numpy.core.multiarray", "scalar", CF_CALL_SCALAR},
     {"numpy.core.numeric", "_frombuffer", CF_CALL_FROMBUFFER},
     {"numpy.random", "__RandomState_ctor", CF_CALL_OBJECT},
     {"numpy.random._pickle", "__bit_generator_ctor __generator_ctor __randomstate_ctor",
      CF_CALL_OBJECT},
+    {"numpy.random.bit_generator",
+     "__pyx_unpickle_SeedSequence __pyx_unpickle_SeedlessSeedSequence", CF_CALL_OBJECT},
 
     {"torch", "Size", CF_CALL_TUPLE},
     {"torch", "Generator Tensor UntypedStorage device dtype finfo iinfo layout memory_format",
@@ -78,10 +84,11 @@ static const struct {
     {"torch._utils", "_rebuild_parameter _rebuild_parameter_with_state", CF_CALL_PARAMETER},
     {"torch._utils", "_rebuild_wrapper_subclass", CF_CALL_WRAPPER},
     {"torch._utils", /* tensors that are no view of one storage: opaque */
-     "_rebuild_device_tensor_from_cpu_tensor _rebuild_device_tensor_from_numpy "
-     "_rebuild_nested_tensor _rebuild_qtensor _rebuild_sparse_csr_tensor _rebuild_sparse_tensor "
-     "_rebuild_xla_tensor",
+     "_rebuild_nested_tensor _rebuild_qtensor _rebuild_sparse_csr_tensor _rebuild_sparse_tensor",
      CF_CALL_OBJECT},
+    {"torch._utils",
+     "_rebuild_device_tensor_from_cpu_tensor _rebuild_device_tensor_from_numpy _rebuild_xla_tensor",
+     CF_CALL_FROM_DEVICE},
     {"torch._tensor", "_rebuild_from_type _rebuild_from_type_v2", CF_CALL_FROM_TYPE},
     {"torch.nn.parameter", "Buffer Parameter", CF_CALL_PARAMETER},
     {"torch.nn.backends.thnn", "_get_thnn_function_backend", CF_CALL_OBJECT},

@@ -293,27 +293,79 @@ static bool is_member(const cf_global *class, cf_string name)
     return name.length > 0;
 }
 
-/* Protocol 2 writes a nested class, and Python 3.11.0 to 3.11.3 an enum member, as an attribute. */
+/* The class `name` in a class, if a pickle may name it. */
+static bool inner_class(cf_vm *vm, const cf_global *class, cf_string name, cf_node **out,
+                        cf_err *err)
+{
+    char path[256];
+    cf_model model;
+    *out = NULL;
+    const int n = snprintf(path, sizeof path, "%s.%.*s", class->name, (int)name.length, name.at);
+    if (n < 0 || (size_t)n >= sizeof path || strlen(path) != (size_t)n ||
+        cf_name_find(class->module, path, &model) == CF_FORBIDDEN)
+        return true;
+    const char *own = cf_strndup(vm->p->tree, path, (size_t)n);
+    return own ? cf_vm_global(vm, class->module, own, out, err) : cf_vm_memory(vm, err);
+}
+
+/* What getattr gave of a third party's class is a member of an enum until it is called or asked for
+ * an attribute: then it was a class in a class, as protocols 2 and 3 write those. */
+static bool as_class(cf_vm *vm, cf_node *node, cf_err *err)
+{
+    const cf_parts *parts = node->kind == CF_NODE_OBJECT ? cf_object_parts(node->object) : NULL;
+    if (!parts || !parts->args || parts->state || node->object->class->trust == CF_FORBIDDEN)
+        return true;
+    const cf_node *name = cf_vm_arg(parts->args, 0, CF_NODE_STRING);
+    cf_node *class;
+    if (!name || parts->args->list->count != 1) return true;
+    CF_TRY(inner_class(vm, node->object->class, name->text, &class, err));
+    if (!class) return true;
+    node->kind = CF_NODE_GLOBAL;
+    node->global = class->global;
+    return true;
+}
+
+/* Protocols 2 and 3 write a nested class, and Python 3.11.0 to 3.11.3 an enum member, as an
+ * attribute. */
 static bool call_getattr(cf_vm *vm, const cf_global *callee, cf_node *args, cf_node **out,
                          cf_err *err)
 {
-    const cf_node *owner = cf_vm_arg(args, 0, CF_NODE_GLOBAL);
     cf_node *name = cf_vm_arg(args, 1, CF_NODE_STRING);
-    if (owner && name && args->list->count == 2) {
-        const cf_global *class = owner->global;
-        if (cf_vm_is(class, "torch.distributed._shard.sharded_tensor.api", "ShardedTensor") &&
-            is_text(name, "ProcessGroupState"))
-            return cf_vm_global(vm, class->module, "ShardedTensor.ProcessGroupState", out, err);
+    if (name && args->list->count == 2) {
+        CF_TRY(as_class(vm, args->list->items[0], err));
+        const cf_node *owner = cf_vm_arg(args, 0, CF_NODE_GLOBAL);
+        const cf_global *class = owner ? owner->global : NULL;
         cf_node *only;
-        if (is_member(class, name->text))
+        if (class && is_member(class, name->text))
             return copy_items(vm, CF_NODE_TUPLE, &name, 1, &only, err) &&
                    cf_vm_object(vm, class, only, out, err);
+        *out = NULL;
+        if (class && class->trust != CF_FORBIDDEN && cf_name_family(class->module) == CF_TORCH)
+            CF_TRY(inner_class(vm, class, name->text, out, err));
+        if (*out) return true;
     }
     if (!let_through(vm, CF_E_CALL_DENIED, callee->module, callee->name, err)) return false;
     cf_name *own = CF_NEW(vm->p->tree, cf_name);
     if (!own) return cf_vm_memory(vm, err);
     own->global = (cf_global){callee->module, callee->name, CF_FORBIDDEN};
     return cf_vm_object(vm, &own->global, args, out, err);
+}
+
+/* Python 3.11.0 to 3.11.3 write two flags as or_(one, other). */
+static bool call_flags(cf_vm *vm, const cf_global *callee, cf_node *args, cf_node **out,
+                       cf_err *err)
+{
+    bool fits = args->list->count == 2;
+    for (size_t i = 0; fits && i < 2; i++) {
+        const cf_node *flag = args->list->items[i];
+        const cf_global *class = flag->kind == CF_NODE_OBJECT ? flag->object->class : NULL;
+        const cf_family family = class ? cf_name_family(class->module) : CF_PYTHON;
+        fits = class ? family == CF_TORCH || family == CF_OTHERS || class->trust == CF_FORBIDDEN ||
+                           strcmp(class->name, callee->name) == 0
+                     : i && (flag->kind == CF_NODE_INT || flag->kind == CF_NODE_BIG);
+    }
+    return (fits || let_through(vm, CF_E_CALL_DENIED, callee->module, callee->name, err)) &&
+           cf_vm_object(vm, callee, args, out, err);
 }
 
 /* copyreg._reconstructor(class, base, state) and __newobj__(class, *args). */
@@ -348,6 +400,7 @@ bool cf_vm_call(cf_vm *vm, cf_node *callee, cf_node *args, cf_node **out, cf_err
 {
     if (callee->kind == CF_NODE_OBJECT && callee->object->class->trust == CF_FORBIDDEN)
         return cf_vm_object(vm, callee->object->class, args, out, err);
+    CF_TRY(as_class(vm, callee, err));
     if (callee->kind != CF_NODE_GLOBAL)
         return cf_fail(err, CF_E_CALL_DENIED, "a call of a %s, which is no class",
                        cf_node_class(callee));
@@ -366,6 +419,7 @@ bool cf_vm_call(cf_vm *vm, cf_node *callee, cf_node *args, cf_node **out, cf_err
     case CF_CALL_GETATTR: return call_getattr(vm, g, args, out, err);
     case CF_CALL_GETITEM:
     case CF_CALL_TYPE: return call_typing(vm, name, args, out, err);
+    case CF_CALL_FLAGS: return call_flags(vm, g, args, out, err);
     case CF_CALL_RECONSTRUCTOR:
     case CF_CALL_NEWOBJ: return call_class(vm, name, args, out, err);
     case CF_CALL_ARRAY:
@@ -398,6 +452,14 @@ bool cf_vm_fold_state(cf_vm *vm, cf_node *state, cf_node **out, cf_err *err)
     return true;
 }
 
+/* What holds elements and nothing else. */
+static bool is_array(const cf_global *class)
+{
+    return strcmp(class->module, "numpy") == 0 &&
+           (strcmp(class->name, "ndarray") == 0 || strcmp(class->name, "matrix") == 0 ||
+            strcmp(class->name, "memmap") == 0);
+}
+
 bool cf_vm_build(cf_vm *vm, cf_node *target, cf_node *state, cf_err *err)
 {
     cf_node *own = state;
@@ -406,8 +468,7 @@ bool cf_vm_build(cf_vm *vm, cf_node *target, cf_node *state, cf_err *err)
     case CF_NODE_OBJECT:
         CF_TRY(cf_vm_state(vm, target->object, state, err));
         if (target->object->fields && state == own) vm->spare_dict = state; /* nobody else's */
-        return !cf_vm_is(target->object->class, "numpy", "ndarray") ||
-               cf_vm_array(vm, target, state, err);
+        return !is_array(target->object->class) || cf_vm_array(vm, target, state, err);
     case CF_NODE_DICT: /* OrderedDict's attributes: _metadata of a state dict */
         return state->kind == CF_NODE_DICT ||
                cf_fail(err, CF_E_TYPE, "a %s as state of a dict", cf_node_class(state));

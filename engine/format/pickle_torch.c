@@ -175,6 +175,27 @@ static bool rebuild_meta(cf_vm *vm, const cf_name *name, cf_node *args, cf_node 
     return true;
 }
 
+/* _rebuild_device_tensor_from_cpu_tensor(tensor, dtype, device, requires_grad), and the same from
+ * an array, which for want of bfloat16 has its numbers as float32: of devices whose backend has no
+ * storages (privateuseone, XLA). */
+static bool rebuild_from_device(cf_vm *vm, const cf_name *name, cf_node *args, cf_node **out,
+                                cf_err *err)
+{
+    const cf_node *dtype = cf_vm_arg(args, 1, CF_NODE_DTYPE);
+    cf_node *data = args->list->count ? args->list->items[0] : NULL;
+    if (!dtype || (data->kind != CF_NODE_TENSOR && data->kind != CF_NODE_ARRAY))
+        return cf_vm_bad_args(&name->global, err);
+    const bool same = data->view->dtype == dtype->dtype;
+    if (!same && !(dtype->dtype == CF_BF16 && data->view->dtype == CF_F32))
+        return cf_vm_bad_args(&name->global, err);
+    cf_view *own = same ? NULL : cf_memdup(vm->p->tree, data->view, sizeof *own);
+    *out = cf_node_new(vm->p->tree, CF_NODE_TENSOR);
+    if (!*out || (!same && !own)) return cf_vm_memory(vm, err);
+    if (own) own->dtype = dtype->dtype;
+    (*out)->view = same ? data->view : own;
+    return true;
+}
+
 /* Parameter(data, ...): the tensor, or what wraps it. */
 static bool rebuild_parameter(const cf_name *name, cf_node *args, cf_node **out, cf_err *err)
 {
@@ -202,6 +223,7 @@ static bool rebuild_from_type(cf_vm *vm, const cf_name *name, cf_node *args, cf_
     case CF_CALL_TENSOR:
     case CF_CALL_TENSOR_V3:
     case CF_CALL_META:
+    case CF_CALL_FROM_DEVICE:
     case CF_CALL_PARAMETER:
     case CF_CALL_OBJECT: /* never another _rebuild_from_type: no recursion */
         CF_TRY(cf_vm_call(vm, function, inner, out, err));
@@ -232,6 +254,7 @@ bool cf_vm_torch(cf_vm *vm, const cf_name *name, cf_node *args, cf_node **out, c
     case CF_CALL_TENSOR:
     case CF_CALL_TENSOR_V3: return rebuild_tensor(vm, name, args, out, err);
     case CF_CALL_META: return rebuild_meta(vm, name, args, out, err);
+    case CF_CALL_FROM_DEVICE: return rebuild_from_device(vm, name, args, out, err);
     case CF_CALL_PARAMETER: return rebuild_parameter(name, args, out, err);
     case CF_CALL_FROM_TYPE: return rebuild_from_type(vm, name, args, out, err);
     case CF_CALL_LAYOUT: return get_layout(vm, name, args, out, err);

@@ -23,6 +23,7 @@ typedef enum cf_model {
     CF_CALL_PATH,
     CF_CALL_GETATTR,
     CF_CALL_GETITEM,
+    CF_CALL_FLAGS, /* members of an enum, joined */
     CF_CALL_TYPE,
     CF_CALL_RECONSTRUCTOR,
     CF_CALL_NEWOBJ,
@@ -30,6 +31,7 @@ typedef enum cf_model {
     CF_CALL_TENSOR,
     CF_CALL_TENSOR_V3,
     CF_CALL_META,
+    CF_CALL_FROM_DEVICE,
     CF_CALL_PARAMETER,
     CF_CALL_FROM_TYPE,
     CF_CALL_WRAPPER,

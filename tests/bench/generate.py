@@ -367,15 +367,17 @@ class Noise:
 
 
 class Pickler(pickle.Pickler):
-    def __init__(self, file):
-        super().__init__(file, protocol=2)
+    location = LOCATION
+
+    def __init__(self, file, protocol=2):
+        super().__init__(file, protocol)
         self.storages = []
 
     def persistent_id(self, obj):
         if not isinstance(obj, Storage):
             return None
         self.storages.append(obj)
-        return ("storage", obj.kind, str(len(self.storages) - 1), LOCATION, obj.count)
+        return ("storage", obj.kind, str(len(self.storages) - 1), self.location, obj.count)
 
 
 class Archive:

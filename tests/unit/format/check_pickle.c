@@ -129,6 +129,13 @@ static const struct {
      "pathlib._local.WindowsPath('C:\\\\a\\\\b',)"},
     {P(G("m.x", "Color") "K\1\x85R."), "m.x.Color(1,)"},
     {P(G("__builtin__", "getattr") G("m.x", "Color") "U\3RED\x86R."), "m.x.Color('RED',)"},
+    /* a class in a class, as protocol 2 writes it; flags of Python 3.11.0 */
+    {P(G("__builtin__", "getattr") G("m.x", "Outer") "U\5Color\x86RK\1\x85R."),
+     "m.x.Outer.Color(1,)"},
+    {P(G("__builtin__", "getattr") "(" G("__builtin__", "getattr")
+           G("m", "A") "U\1B\x86RU\1CtR)\x81."),
+     "m.A.B.C"},
+    {P(G("_operator", "or_") G("m", "F") "K\1\x85RK\2\x86R."), "_operator.or_(m.F(1,), 2)"},
     {P(G("__builtin__", "getattr") G("torch.distributed._shard.sharded_tensor.metadata",
                                      "MEM_FORMAT_ENCODING") "U\1T\x86R."),
      "torch.distributed._shard.sharded_tensor.metadata.MEM_FORMAT_ENCODING('T',)"},
@@ -225,6 +232,9 @@ static const struct {
     {P(G("__builtin__", "getattr") G("os.path", "join") "."), CF_E_GLOBAL_DENIED, 23},
     {P(G("__builtin__", "getattr") G("m", "X") "U\x9__class__\x86R."), CF_E_CALL_DENIED, 40},
     {P(G("__builtin__", "getattr") G("torch", "Tensor") "U\4set_\x86R."), CF_E_CALL_DENIED, 44},
+    {P(G("_operator", "or_") "}}\x86R."), CF_E_CALL_DENIED, 20},
+    {P(G("_operator", "or_") "K\1K\2\x86R."), CF_E_CALL_DENIED, 22},
+    {P(G("__builtin__", "getattr") G("m", "A") "U\1x\x86R)R."), CF_E_CALL_DENIED, 34},
     {P(G("__builtin__", "type") "K\1\x85R."), CF_E_CALL_DENIED, 23},
     {P(G("_codecs", "encode") "U\1aU\5rot13\x86R."), CF_E_TYPE, 29},
     {P(G("_codecs", "encode") "U\3\xe4\xb8\xadU\6latin1\x86R."), CF_E_TYPE, 32},
