@@ -39,7 +39,7 @@ class PolicySavePlanner(DefaultSavePlanner):
             raise RuntimeError(f"ckptflow place: {done.stderr.strip()}")
         return json.loads(done.stdout)["keepers"]
 
-    def create_global_plan(self, all_plans):
+    def deduplicate(self, all_plans):
         holders, items = {}, {}
         for rank, plan in enumerate(all_plans):
             for item in plan.items:
@@ -47,6 +47,8 @@ class PolicySavePlanner(DefaultSavePlanner):
                 items.setdefault(item.index, item)
         keepers = self.place([describe(items[index], ranks) for index, ranks in holders.items()])
         keeper = dict(zip(holders, keepers))
-        return super().create_global_plan([
-            dataclasses.replace(plan, items=[i for i in plan.items if keeper[i.index] == rank])
-            for rank, plan in enumerate(all_plans)])
+        return [dataclasses.replace(plan, items=[i for i in plan.items if keeper[i.index] == rank])
+                for rank, plan in enumerate(all_plans)]
+
+    def create_global_plan(self, all_plans):
+        return super().create_global_plan(self.deduplicate(all_plans))

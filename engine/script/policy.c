@@ -5,10 +5,10 @@
  * rank has to carry so far. What it answers is checked here; `load` grows here alone.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bind.h"
+#include "num.h"
 
 static const char POLICY[] = "policy";
 
@@ -36,26 +36,40 @@ bool cf_is_policy(lua_State *L, int index)
 
 /* ---- asking */
 
+/* Whole numbers as long as 63 bits suffice. */
+typedef struct carried {
+    bool real;
+    int64_t whole;
+    double sum;
+} carried;
+
+enum { KEY, KIND, BYTES, WHOLE_BYTES, VALUE, TENSOR };
+static const char *const FIELDS[] = {"key", "kind", "bytes", "whole_bytes", NULL};
+
 typedef struct walk {
     const char *policy;
-    int choose, item, load, sets; /* places on the stack */
+    int choose, item, load, sets, words; /* places on the stack */
+    carried *carried;                    /* by rank: what load must be, out of the policy's reach */
 } walk;
 
 static int no_field(lua_State *L)
 {
-    static const char *const fields[] = {"key", "kind", "bytes", "whole_bytes", NULL};
     const char *name = luaL_checkstring(L, 2);
-    return luaL_error(L, "an item has no field '%s'%s", name, cf_push_guess(L, name, fields));
+    return luaL_error(L, "an item has no field '%s'%s", name, cf_push_guess(L, name, FIELDS));
 }
 
-static const cf_held *ordering;
-
-static int by_smallest(const void *a, const void *b)
+/* Numbers of the items by smallest holder, as they came. */
+static uint32_t *in_order(lua_State *L, const cf_held *items, size_t count, int32_t ranks)
 {
-    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    const int32_t p = ordering[x].holders->list[0], q = ordering[y].holders->list[0];
-    if (p != q) return p < q ? -1 : 1;
-    return x < y ? -1 : x > y;
+    uint32_t *order = lua_newuserdatauv(L, (count + 1) * sizeof *order, 0);
+    cf_host *host = cf_host_of(L);
+    size_t *place = CF_NEWS(&host->arena, size_t, (size_t)ranks + 1);
+    cf_err err;
+    if (!place && !cf_arena_ok(&host->arena, &err)) cf_raise(L, &err);
+    for (size_t i = 0; i < count; i++) place[items[i].holders->list[0] + 1]++;
+    for (int32_t r = 0; r < ranks; r++) place[r + 1] += place[r];
+    for (size_t i = 0; i < count; i++) order[place[items[i].holders->list[0]]++] = (uint32_t)i;
+    return order;
 }
 
 /* The table of a set of holders, made at its first use. */
@@ -72,26 +86,37 @@ static void push_holders(lua_State *L, const walk *w, const cf_ranks *holders)
     lua_rawsetp(L, w->sets, holders);
 }
 
-/* The list of holders is handed out again and again: a policy that changes it is told so. */
-static void check_unchanged(lua_State *L, const walk *w, const cf_ranks *holders)
+static void check_same(lua_State *L, const walk *w, bool same, const char *what)
 {
-    push_holders(L, w, holders);
-    bool same = lua_rawlen(L, -1) == holders->count;
-    if (same) {
-        lua_rawgeti(L, -1, 1);
-        lua_rawgeti(L, -2, (lua_Integer)holders->count);
-        same = lua_tointeger(L, -2) == holders->list[0] &&
-               lua_tointeger(L, -1) == holders->list[holders->count - 1];
-        lua_pop(L, 2);
-    }
-    lua_pop(L, 1);
-    if (!same) luaL_error(L, "the policy %s changes the list of holders it is given", w->policy);
+    if (!same) luaL_error(L, "the policy %s changes the %s it is given", w->policy, what);
 }
 
-static void set_field(lua_State *L, const walk *w, const char *name, uint64_t value)
+static bool is_rank(lua_State *L, int table, lua_Integer at, lua_Integer rank)
 {
+    const bool same = lua_rawgeti(L, table, at) == LUA_TNUMBER && lua_tointeger(L, -1) == rank;
+    lua_pop(L, 1);
+    return same;
+}
+
+/* The list of holders is handed out again and again: a policy that changes it is told so, of its
+ * ends and length after each question, of the rest after all. */
+static void check_holders(lua_State *L, const walk *w, const cf_ranks *holders, bool all)
+{
+    push_holders(L, w, holders);
+    const int table = lua_gettop(L);
+    bool same = lua_rawlen(L, table) == holders->count;
+    for (size_t i = 0; same && i < holders->count; i++)
+        if (all || !i || i == holders->count - 1)
+            same = is_rank(L, table, (lua_Integer)i + 1, holders->list[i]);
+    lua_pop(L, 1);
+    check_same(L, w, same, "list of holders");
+}
+
+static void set_number(lua_State *L, const walk *w, int field, uint64_t value)
+{
+    lua_pushvalue(L, w->words + field);
     lua_pushinteger(L, value > INT64_MAX ? INT64_MAX : (lua_Integer)value);
-    lua_setfield(L, w->item, name);
+    lua_rawset(L, w->item);
 }
 
 static int not_a_holder(lua_State *L, const walk *w, const cf_held *held)
@@ -116,12 +141,14 @@ static int not_a_holder(lua_State *L, const walk *w, const cf_held *held)
 /* One question; the weight is left on the stack. */
 static int32_t ask(lua_State *L, const walk *w, const cf_held *held)
 {
+    lua_pushvalue(L, w->words + KEY);
     lua_pushstring(L, held->key);
-    lua_setfield(L, w->item, "key");
-    lua_pushstring(L, held->value ? "value" : "tensor");
-    lua_setfield(L, w->item, "kind");
-    set_field(L, w, "bytes", held->bytes);
-    set_field(L, w, "whole_bytes", held->whole_bytes);
+    lua_rawset(L, w->item);
+    lua_pushvalue(L, w->words + KIND);
+    lua_pushvalue(L, w->words + (held->value ? VALUE : TENSOR));
+    lua_rawset(L, w->item);
+    set_number(L, w, BYTES, held->bytes);
+    set_number(L, w, WHOLE_BYTES, held->whole_bytes);
     lua_pushvalue(L, w->choose);
     lua_pushvalue(L, w->item);
     push_holders(L, w, held->holders);
@@ -139,8 +166,47 @@ static int32_t ask(lua_State *L, const walk *w, const cf_held *held)
     if (lua_type(L, -1) != LUA_TNUMBER || !(weight >= 0) || isinf(weight))
         cf_raise_code(L, CF_L_PLAN, "the policy %s weighs %s with %s, which is no number from 0 on",
                       w->policy, held->key, isnan(weight) ? "nan" : luaL_tolstring(L, -1, NULL));
-    check_unchanged(L, w, held->holders);
+    check_holders(L, w, held->holders, false);
     return (int32_t)rank;
+}
+
+static void push_carried(lua_State *L, const carried *c)
+{
+    if (c->real)
+        lua_pushnumber(L, c->sum);
+    else
+        lua_pushinteger(L, c->whole);
+}
+
+static void check_load(lua_State *L, const walk *w, int32_t rank)
+{
+    lua_rawgeti(L, w->load, rank);
+    push_carried(L, &w->carried[rank]);
+    check_same(L, w, lua_rawequal(L, -1, -2), "loads");
+    lua_pop(L, 2);
+}
+
+/* Takes the weight from the stack. */
+static void add_load(lua_State *L, const walk *w, int32_t rank)
+{
+    carried *c = &w->carried[rank];
+    check_load(L, w, rank);
+    c->real =
+        c->real || !lua_isinteger(L, -1) || !cf_add(c->whole, lua_tointeger(L, -1), &c->whole);
+    c->sum += lua_tonumber(L, -1);
+    lua_pop(L, 1);
+    push_carried(L, c);
+    lua_rawseti(L, w->load, rank);
+}
+
+static void check_all(lua_State *L, const walk *w, int32_t ranks)
+{
+    for (int32_t r = 0; r < ranks; r++) check_load(L, w, r);
+    lua_pushnil(L);
+    while (lua_next(L, w->sets)) {
+        lua_pop(L, 1);
+        check_holders(L, w, lua_touserdata(L, -1), true);
+    }
 }
 
 void cf_policy_walk(lua_State *L, int index, cf_held *items, size_t count, int32_t ranks,
@@ -149,13 +215,10 @@ void cf_policy_walk(lua_State *L, int index, cf_held *items, size_t count, int32
     static const luaL_Reg meta[] = {{"__index", no_field}, {NULL, NULL}};
     const int top = lua_gettop(L);
     index = lua_absindex(L, index);
-    luaL_checkstack(L, 20, NULL);
+    luaL_checkstack(L, 30, NULL);
     cf_host *host = cf_host_of(L);
     if (host->rows < count) host->rows = count;
-    uint32_t *order = lua_newuserdatauv(L, (count + 1) * sizeof *order, 0);
-    for (size_t i = 0; i < count; i++) order[i] = (uint32_t)i;
-    ordering = items;
-    if (count > 1) qsort(order, count, sizeof *order, by_smallest);
+    const uint32_t *order = in_order(L, items, count, ranks);
     walk w = {0};
     lua_getiuservalue(L, index, 2);
     w.policy = lua_tostring(L, -1);
@@ -168,27 +231,27 @@ void cf_policy_walk(lua_State *L, int index, cf_held *items, size_t count, int32
     lua_setmetatable(L, w.item);
     lua_createtable(L, ranks, 1);
     w.load = lua_gettop(L);
+    w.carried = CF_NEWS(&host->arena, carried, (size_t)ranks + 1);
+    cf_err err;
+    if (!w.carried && !cf_arena_ok(&host->arena, &err)) cf_raise(L, &err);
     for (int32_t r = 0; r < ranks; r++) {
         lua_pushinteger(L, 0);
         lua_rawseti(L, w.load, r);
     }
+    w.words = lua_gettop(L) + 1; /* made once: half a million items have them */
+    for (int i = 0; FIELDS[i]; i++) lua_pushstring(L, FIELDS[i]);
+    lua_pushliteral(L, "value");
+    lua_pushliteral(L, "tensor");
     lua_newtable(L);
     w.sets = lua_gettop(L);
     for (size_t i = 0; i < count; i++) {
         cf_held *held = &items[order[i]];
         held->keeper = ask(L, &w, held);
-        lua_rawgeti(L, w.load, held->keeper);
-        if (lua_type(L, -1) != LUA_TNUMBER)
-            luaL_error(L, "the policy %s changes the loads it is given", w.policy);
-        lua_arith(L, LUA_OPADD);
-        lua_rawseti(L, w.load, held->keeper);
+        add_load(L, &w, held->keeper);
         lua_settop(L, w.sets);
     }
-    for (int32_t r = 0; load && r < ranks; r++) {
-        lua_rawgeti(L, w.load, r);
-        load[r] = lua_tonumber(L, -1);
-        lua_pop(L, 1);
-    }
+    check_all(L, &w, ranks);
+    for (int32_t r = 0; load && r < ranks; r++) load[r] = w.carried[r].sum;
     lua_settop(L, top);
 }
 

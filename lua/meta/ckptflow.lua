@@ -710,6 +710,16 @@ function views.mean(plan, list) end
 ---@return table<string, ckptflow.View>
 function views.cast(sel, dtype, keep) end
 
+---@class ckptflow.lightest  for policies
+local lightest = {}
+
+--- The rank of a list with the least load, the first of several: fast, also where hundreds hold an
+--- item. The list is `holders`, or one of one's own that stays as it is.
+---@param ranks integer[]
+---@param load table<integer, number>
+---@return integer
+function lightest.of(ranks, load) end
+
 ---@class ckptflow.json
 local json = {}
 

@@ -5,6 +5,7 @@ chunks are cut as FSDP2 cuts; and examples/torch_planner.py plans real saves by 
 import json
 import os
 import pathlib
+import random
 import resource
 import socket
 import subprocess
@@ -15,7 +16,12 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint._dedup_save_plans import dedup_save_plans
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.checkpoint.metadata import (ChunkStorageMetadata, MetadataIndex,
+                                                   TensorProperties)
+from torch.distributed.checkpoint.planner import (SavePlan, TensorWriteData, WriteItem,
+                                                  WriteItemType)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
@@ -235,6 +241,47 @@ def check_live_policies(tool, folder):
         hold_same(want, plain_load(out), f"{name} replanned")
 
 
+def random_plans(seed):
+    """What ranks want to save: cut, whole, empty tensors and values, each of some of the ranks."""
+    chance = random.Random(seed)
+    world = chance.choice([1, 2, 3, 4, 8, 9, 16, 24, 64, 130])
+    items = []
+    for number in range(chance.randint(1, 60)):
+        size = [chance.randint(1, 9) for _ in range(chance.randint(0, 3))]
+        kind = chance.choice(["value", "empty", "cut", "whole", "whole"])
+        if kind == "empty" and size:
+            size[0] = 0
+        cuts = [0, chance.randint(1, size[0]), size[0]] if kind == "cut" and size else None
+        for begin, end in zip(cuts, cuts[1:]) if cuts else [(0, size[0] if size else 0)]:
+            at, part = [0] * len(size), list(size)
+            if size:
+                at[0], part[0] = begin, end - begin
+            data = TensorWriteData(
+                ChunkStorageMetadata(torch.Size(at), torch.Size(part)),
+                TensorProperties(dtype=chance.choice([torch.float32, torch.bfloat16, torch.int64])),
+                torch.Size(size))
+            value = kind == "value"
+            item = WriteItem(
+                MetadataIndex(f"k{number}", None if value else torch.Size(at)),
+                WriteItemType.BYTE_IO if value else WriteItemType.SHARD, None,
+                None if value else data)
+            items.append((item, chance.sample(range(world), chance.randint(1, world))))
+    return [SavePlan([item for item, ranks in items if rank in ranks]) for rank in range(world)]
+
+
+def check_random_plans(tool, folder):
+    """`place` gives what torch's own functions give: sizes, and who comes first of equals."""
+    sys.path.insert(0, str(EXAMPLES))
+    from torch_planner import PolicySavePlanner
+    for seed in range(60):
+        plans = random_plans(seed)
+        for policy in ("balanced", "lowest-rank"):
+            torchs = dedup_save_plans(plans, policy == "lowest-rank")
+            planner = PolicySavePlanner(policy, tool.binary)
+            for rank, (want, got) in enumerate(zip(torchs, planner.deduplicate(plans))):
+                assert want.items == got.items, (seed, policy, rank)
+
+
 def check_half_a_million_items(tool, folder):
     items = [{"key": f"layers.{t}.weight", "kind": "tensor", "bytes": 65536,
               "whole_bytes": 512 * 65536, "holders": [c % 256, c % 256 + 256]}
@@ -257,4 +304,5 @@ def checks():
     yield "DCP: DTensors on as many ranks, and on others", check_dtensors
     yield "DCP: from rank files", check_rank_files_to_dcp
     yield "DCP: a Lua policy plans real saves on 4 ranks", check_live_policies
+    yield "place: torch's own answers to random plans", check_random_plans
     yield "place: 460,800 items", check_half_a_million_items
