@@ -1,5 +1,6 @@
 #include "arena.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,12 @@ typedef struct cf_block {
     struct cf_block *next;
     _Alignas(8) unsigned char bytes[];
 } cf_block;
+
+typedef struct cf_large {
+    struct cf_large *next, *previous;
+    size_t size;
+    _Alignas(8) unsigned char bytes[];
+} cf_large;
 
 enum { FIRST = 4096, MOST = 1 << 20 };
 
@@ -22,23 +29,33 @@ void cf_arena_free(cf_arena *arena)
         next = b->next;
         free(b);
     }
+    for (cf_large *l = arena->large, *next; l; l = next) {
+        next = l->next;
+        free(l);
+    }
     cf_arena_init(arena, arena->limit);
 }
 
 void cf_arena_adopt(cf_arena *to, cf_arena *from)
 {
-    cf_block *last = from->head;
     to->failed = to->failed || from->failed;
-    if (to->failed) to->left = 0;
-    if (!last) return;
-    while (last->next) last = last->next;
-    if (to->head) {
+    cf_block *last = from->head;
+    while (last && last->next) last = last->next;
+    if (last && to->head) {
         last->next = to->head->next;
         to->head->next = from->head;
-    } else {
+    } else if (last) {
         to->head = from->head;
         to->at = from->at;
-        to->left = to->failed ? 0 : from->left;
+        to->left = from->left;
+    }
+    if (to->failed) to->left = 0;
+    cf_large *end = from->large;
+    while (end && end->next) end = end->next;
+    if (end) {
+        end->next = to->large;
+        if (to->large) to->large->previous = end;
+        to->large = from->large;
     }
     to->held += from->held;
     cf_arena_init(from, from->limit);
@@ -52,28 +69,79 @@ static void *fail(cf_arena *arena, bool over)
     return NULL;
 }
 
-/* Blocks grow with the arena, so that a small tree costs little and a large one few mallocs. A
- * large piece gets a block behind the current one, whose rest stays in use. */
+static size_t rounded(size_t size)
+{
+    return (size + 7) & ~(size_t)7;
+}
+
+static bool over(const cf_arena *arena, size_t more)
+{
+    return arena->limit && (more > arena->limit || arena->held > arena->limit - more);
+}
+
+static cf_large *large_of(void *piece)
+{
+    return (cf_large *)((unsigned char *)piece - offsetof(cf_large, bytes));
+}
+
+/* Its neighbours point at it: it is new, or has moved. */
+static void *link_large(cf_arena *arena, cf_large *l)
+{
+    if (l->next) l->next->previous = l;
+    *(l->previous ? &l->previous->next : &arena->large) = l;
+    return l->bytes;
+}
+
+static void *alloc_large(cf_arena *arena, size_t size, bool cleared)
+{
+    if (arena->failed || size > SIZE_MAX / 2) return fail(arena, false);
+    size = rounded(size);
+    if (over(arena, size)) return fail(arena, true);
+    cf_large *l = cleared ? calloc(1, sizeof *l + size) : malloc(sizeof *l + size);
+    if (!l) return fail(arena, false);
+    arena->held += size;
+    l->size = size;
+    l->next = arena->large;
+    l->previous = NULL;
+    return link_large(arena, l);
+}
+
+static void *grow_large(cf_arena *arena, void *piece, size_t size)
+{
+    cf_large *l = large_of(piece);
+    const size_t more = rounded(size) - l->size;
+    if (arena->failed || over(arena, more)) return fail(arena, !arena->failed);
+    l = realloc(l, sizeof *l + l->size + more);
+    if (!l) return fail(arena, false);
+    arena->held += more;
+    l->size += more;
+    return link_large(arena, l);
+}
+
+void cf_give_back(cf_arena *arena, void *piece, size_t size)
+{
+    if (!piece || size < CF_LARGE) return;
+    cf_large *l = large_of(piece);
+    if (l->next) l->next->previous = l->previous;
+    *(l->previous ? &l->previous->next : &arena->large) = l->next;
+    arena->held -= l->size;
+    free(l);
+}
+
+/* Blocks grow with the arena, so that a small tree costs little and a large one few mallocs. */
 void *cf_alloc_block(cf_arena *arena, size_t need)
 {
-    if (arena->failed || need > SIZE_MAX / 2) return fail(arena, false);
-    need = (need + 7) & ~(size_t)7;
+    if (need >= CF_LARGE) return alloc_large(arena, need, false);
+    if (arena->failed) return NULL;
+    need = rounded(need);
     size_t size = arena->held < FIRST  ? FIRST
                   : arena->held > MOST ? MOST
                                        : arena->held & ~(size_t)7;
-    if (size < need) size = need;
-    if (arena->limit && (size > arena->limit || arena->held > arena->limit - size)) {
-        size = need;
-        if (size > arena->limit || arena->held > arena->limit - size) return fail(arena, true);
-    }
+    if (size < need || over(arena, size)) size = need;
+    if (over(arena, size)) return fail(arena, true);
     cf_block *b = malloc(sizeof *b + size);
     if (!b) return fail(arena, false);
     arena->held += size;
-    if (arena->head && need >= MOST / 4 && size == need) {
-        b->next = arena->head->next;
-        arena->head->next = b;
-        return b->bytes;
-    }
     b->next = arena->head;
     arena->head = b;
     arena->at = b->bytes + need;
@@ -85,6 +153,7 @@ void *cf_calloc(cf_arena *arena, size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes)) return fail(arena, false);
+    if (bytes >= CF_LARGE) return alloc_large(arena, bytes, true);
     void *p = cf_alloc(arena, bytes);
     return p ? memset(p, 0, bytes) : NULL;
 }
@@ -118,10 +187,12 @@ bool cf_grow(cf_arena *arena, void **items, size_t count, size_t *cap, size_t si
     if (count < *cap) return true;
     size_t bytes;
     const size_t more = *cap ? *cap * 2 : 4;
-    if (__builtin_mul_overflow(more, size, &bytes)) return fail(arena, false);
-    void *p = cf_alloc(arena, bytes);
+    if (__builtin_mul_overflow(more, size, &bytes) || bytes > SIZE_MAX / 2)
+        return fail(arena, false);
+    const bool large = *cap * size >= CF_LARGE;
+    void *p = large ? grow_large(arena, *items, bytes) : cf_alloc(arena, bytes);
     if (!p) return false;
-    if (count) memcpy(p, *items, count * size);
+    if (!large && count) memcpy(p, *items, count * size);
     *items = p;
     *cap = more;
     return true;

@@ -89,6 +89,7 @@ static bool widen(cf_map *map)
         const cf_slot *s = &map->slots[i];
         if (s->key) *find(&wide, s->key, s->length, s->hash) = *s;
     }
+    cf_give_back(map->arena, map->slots, map->cap * sizeof *slots);
     *map = wide;
     return true;
 }
