@@ -1,9 +1,9 @@
 /* Memory with one lifetime: allocated piece by piece, freed at once.
  *
- * Small pieces share blocks and stay where they are. A large one has a block of its own, in which an
- * array grows, and which can be given back before the end. A failed allocation makes it sticky-failed: later ones
- * give NULL too, and a verb checks cf_arena_ok once at its end. `limit` bounds the bytes held
- * (0: no bound), so that a small hostile input cannot take much memory.
+ * Small pieces share blocks and stay where they are. A large one has a block of its own, in which
+ * an array grows, and which can be given back before the end. A failed allocation makes it
+ * sticky-failed: later ones give NULL too, and a verb checks cf_arena_ok once at its end. `limit`
+ * bounds the bytes held (0: no bound), so that a small hostile input cannot take much memory.
  */
 #ifndef CF_ARENA_H
 #define CF_ARENA_H

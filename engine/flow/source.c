@@ -17,7 +17,8 @@
 
 enum {
     KEEP = 16 << 20,      /* bytes of trees kept without a pin */
-    MOST_TEXT = 64 << 20, /* bytes of a JSON or text file */
+    MOST_TEXT = 64 << 20, /* bytes of a text file */
+    MOST_JSON = 1 << 30,
     TREE_BASE = 16 << 20, /* a tree may take this and */
     TREE_PER_BYTE = 64    /* so many bytes for each byte of its file */
 };
@@ -71,15 +72,19 @@ static bool torch_suffix(const char *path)
 static bool read_text(const cf_span *span, const char *path, cf_tree *tree, cf_err *err)
 {
     if (span->size == 0 && torch_suffix(path)) return cf_fail(err, CF_E_TRUNCATED, "an empty file");
-    if (span->size > MOST_TEXT)
+    char first = 0;
+    if (span->size && !cf_span_read(span, 0, &first, 1, err)) return false;
+    const bool json = first == '{' || first == '[' || cf_text_ends(path, ".json");
+    if (json && span->size > MOST_JSON)
+        return cf_fail(err, CF_E_LIMIT, "JSON of %llu bytes, at most %d",
+                       (unsigned long long)span->size, MOST_JSON);
+    if (!json && span->size > MOST_TEXT)
         return cf_fail(err, CF_E_MAGIC, "a file of a kind that is not known");
     char *text = cf_alloc(&tree->arena, span->size + 1);
     if (!text) return cf_arena_ok(&tree->arena, err);
     if (!cf_span_read(span, 0, text, span->size, err)) return false;
     text[span->size] = '\0';
-    const bool json = span->size && (text[0] == '{' || text[0] == '[');
-    if (json || cf_text_ends(path, ".json"))
-        return cf_json_read(text, span->size, &tree->arena, &tree->root, err);
+    if (json) return cf_json_read(text, span->size, &tree->arena, &tree->root, err);
     static const char LFS[] = "version https://git-lfs";
     if (span->size >= sizeof LFS - 1 && memcmp(text, LFS, sizeof LFS - 1) == 0) {
         cf_fail(err, CF_E_MAGIC, "a Git LFS pointer, not the file it stands for");

@@ -28,6 +28,36 @@ START_TEST(arena_keeps_what_it_gave)
 }
 END_TEST
 
+START_TEST(arena_gives_large_pieces_back)
+{
+    cf_arena a, b;
+    cf_arena_init(&a, 0);
+    cf_arena_init(&b, 0);
+    uint32_t *list = NULL;
+    size_t count = 0, cap = 0;
+    for (uint32_t i = 0; i < 300000; i++) {
+        uint32_t *place = CF_PUSH(&a, list, count, cap);
+        if (place) *place = i;
+    }
+    ck_assert_uint_eq(count, 300000);
+    uint32_t right = 0;
+    while (right < count && list[right] == right) right++;
+    ck_assert_uint_eq(right, count);
+    ck_assert_uint_lt(a.held, cap * sizeof *list + CF_LARGE * 3); /* no old copies but small ones */
+    unsigned char *first = cf_calloc(&a, 1, CF_LARGE), *last = cf_alloc(&b, 2 * CF_LARGE);
+    ck_assert_int_eq(memcmp(first, first + 1, CF_LARGE - 1) || first[0], 0);
+    cf_arena_adopt(&a, &b);
+    const size_t held = a.held;
+    cf_give_back(&a, list, cap * sizeof *list);
+    cf_give_back(&a, first, CF_LARGE);
+    cf_give_back(&a, last, 2 * CF_LARGE);
+    cf_give_back(&a, NULL, CF_LARGE);
+    ck_assert_uint_eq(a.held, held - cap * sizeof *list - 3 * CF_LARGE);
+    ck_assert_ptr_null(a.large);
+    cf_arena_free(&a);
+}
+END_TEST
+
 START_TEST(arena_limit_is_sticky)
 {
     cf_arena a;
@@ -222,6 +252,7 @@ int main(void)
     TCase *c = tcase_create("all");
     tcase_add_test(c, sizes_of_people);
     tcase_add_test(c, arena_keeps_what_it_gave);
+    tcase_add_test(c, arena_gives_large_pieces_back);
     tcase_add_test(c, arena_limit_is_sticky);
     tcase_add_test(c, map_finds_what_it_holds);
     tcase_add_loop_test(c, text_is_escaped, 0, sizeof TEXTS / sizeof *TEXTS);
