@@ -17,6 +17,7 @@ import check_dcp
 import check_dtensor
 import check_hf
 import check_megatron
+import check_megatron_core
 import check_numpy
 import check_olmo
 import check_olmo_kinds
@@ -38,6 +39,7 @@ def main():
         check_olmo_kinds,
         check_numpy,
         check_megatron,
+        check_megatron_core,
         check_recipes,
         check_torch,
         check_tools,
