@@ -23,6 +23,7 @@ static bool open_root(const cf_span *file, uint64_t at, uint64_t size, cf_readin
     }
     if (size >= n && cf_torch_legacy_magic(head, n))
         return cf_torch_legacy_read(&slice, r, root, err);
+    r->item = true;
     return cf_torch_zip_read(&slice, r, root, err);
 }
 

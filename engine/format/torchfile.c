@@ -247,8 +247,9 @@ bool cf_torch_zip_read(const cf_span *span, cf_reading *r, cf_node **root, cf_er
     store_init(&z.store, r);
     const cf_zip_entry *pkl = NULL;
     const uint8_t *bytes = NULL;
-    CF_TRY(cf_zip_open(&z.zip, span, r->tree, err) && find_root(&z, &pkl, err) &&
-           read_byteorder(&z, err) && cf_zip_read(&z.zip, pkl, MOST_PICKLE, r->tree, &bytes, err));
+    CF_TRY((r->item ? cf_zip_open_item : cf_zip_open)(&z.zip, span, r->tree, err) &&
+           find_root(&z, &pkl, err) && read_byteorder(&z, err) &&
+           cf_zip_read(&z.zip, pkl, MOST_PICKLE, r->tree, &bytes, err));
     if (!read_pickle(r, bytes, pkl->size, pkl->crc != 0, NULL, zip_storage, &z, root, err))
         return cf_err_in_member(err, pkl->name);
     return cf_arena_ok(r->tree, err) && cf_arena_ok(r->keep, err);

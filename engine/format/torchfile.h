@@ -19,6 +19,7 @@ typedef struct cf_reading {
     cf_arena *keep; /* storages */
     uint32_t file;  /* number that storages carry */
     bool open_end;  /* safetensors: more may follow the last tensor */
+    bool item;      /* of a file: cf_zip_open_item */
     bool inert;
     char forbidden[192]; /* out: as cf_pickle's */
 } cf_reading;

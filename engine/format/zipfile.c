@@ -39,11 +39,16 @@ typedef struct ends {
 } ends;
 
 /* The end record whose comment reaches exactly to the end of the span. */
-static bool find_end(const cf_span *span, uint64_t *at, uint8_t record[END], cf_err *err)
+static bool find_end(const cf_span *span, bool item, uint64_t *at, uint8_t record[END], cf_err *err)
 {
     if (span->size < END)
         return cf_fail(err, CF_E_TRUNCATED, "%llu bytes are too few for a zip archive",
                        (unsigned long long)span->size);
+    if (item) {
+        *at = span->size - END;
+        CF_TRY(cf_span_read(span, *at, record, END, err));
+        if (cf_le32(record) == SIG_END && !cf_le16(record + 20)) return true;
+    }
     uint8_t tail[MOST_TAIL];
     const size_t n = span->size < MOST_TAIL ? (size_t)span->size : MOST_TAIL;
     CF_TRY(cf_span_read(span, span->size - n, tail, n, err));
@@ -78,11 +83,11 @@ static bool agrees(uint64_t small, uint64_t ones, uint64_t wide)
     return small == ones || small == wide;
 }
 
-static bool read_ends(const cf_span *span, ends *out, cf_err *err)
+static bool read_ends(const cf_span *span, bool item, ends *out, cf_err *err)
 {
     uint8_t end[END], locator[LOCATOR], wide[END64];
     uint64_t at;
-    CF_TRY(find_end(span, &at, end, err));
+    CF_TRY(find_end(span, item, &at, end, err));
     uint64_t here = cf_le16(end + 8), size = cf_le32(end + 12), offset = cf_le32(end + 16);
     uint64_t disks = cf_le16(end + 4) | cf_le16(end + 6);
     out->count = cf_le16(end + 10);
@@ -130,7 +135,7 @@ static bool read_ends(const cf_span *span, ends *out, cf_err *err)
 bool cf_zip_bounds(const cf_span *span, cf_span *archive, cf_err *err)
 {
     ends e;
-    CF_TRY(read_ends(span, &e, err));
+    CF_TRY(read_ends(span, false, &e, err));
     return cf_span_part(span, e.base, span->size - e.base, archive, err);
 }
 
@@ -283,10 +288,10 @@ static bool set_ends(cf_zip *zip, cf_arena *arena, uint64_t directory, cf_err *e
     return true;
 }
 
-bool cf_zip_open(cf_zip *zip, const cf_span *span, cf_arena *arena, cf_err *err)
+static bool open_zip(cf_zip *zip, const cf_span *span, bool item, cf_arena *arena, cf_err *err)
 {
     ends e;
-    CF_TRY(read_ends(span, &e, err));
+    CF_TRY(read_ends(span, item, &e, err));
     *zip = (cf_zip){.span = *span, .count = e.count};
     cf_map_init(&zip->names, arena);
     uint8_t *directory = cf_alloc(arena, e.size);
@@ -310,6 +315,16 @@ bool cf_zip_open(cf_zip *zip, const cf_span *span, cf_arena *arena, cf_err *err)
         return cf_fail(err, CF_E_ZIP_STRUCT, "%llu bytes behind the last zip directory entry",
                        (unsigned long long)(e.size - at));
     return set_ends(zip, arena, e.directory, err);
+}
+
+bool cf_zip_open(cf_zip *zip, const cf_span *span, cf_arena *arena, cf_err *err)
+{
+    return open_zip(zip, span, false, arena, err);
+}
+
+bool cf_zip_open_item(cf_zip *zip, const cf_span *span, cf_arena *arena, cf_err *err)
+{
+    return open_zip(zip, span, true, arena, err);
 }
 
 const cf_zip_entry *cf_zip_find(const cf_zip *zip, const char *name, size_t length)

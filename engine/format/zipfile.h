@@ -37,6 +37,9 @@ typedef struct cf_zip {
 
 /* Reads and checks the directory. The zip and its names live in arena. */
 bool cf_zip_open(cf_zip *zip, const cf_span *span, cf_arena *arena, cf_err *err);
+/* The same of one that metadata says the bounds of: an end record without a comment that is the end
+ * is taken as such, as CPython and torch do, and no 64 KiB are searched for another. */
+bool cf_zip_open_item(cf_zip *zip, const cf_span *span, cf_arena *arena, cf_err *err);
 
 /* The archive alone, without bytes that lie before it in the span. */
 bool cf_zip_bounds(const cf_span *span, cf_span *archive, cf_err *err);

@@ -48,12 +48,14 @@ function index.check(file, dir, name)
 end
 
 --- Without an index the names say how many there are: x-00002-of-00005. A part that is missing is
---- an error.
+--- an error; of DCP's shard-<rank + 1>-x-00002-of-00005 one that no rank has (a rank writes no part
+--- of which it has nothing).
 function index.complete(dir, files)
   local have, all, first = {}, {}, {}
   for _, file in ipairs(files) do
     local head, part, count = file.name:match("^(.*)%-(%d+)%-of%-(%d+)%.%a+$")
     if head then
+      head = head:gsub("shard%-%d+%-", "", 1)
       local set = head .. "-of-" .. count
       have[set] = have[set] or {}
       have[set][tonumber(part)] = true

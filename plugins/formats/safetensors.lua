@@ -1,11 +1,37 @@
 --- Hugging Face safetensors: one file, or the files that model.safetensors.index.json names. DCP's
 --- HF writer adds the place of each shard (DCP_SHARDING_INFO) but not the whole shape, which is
---- then the hull of the shards.
+--- then the hull of the shards, nor how many ranks there were: shard-<rank + 1>-model-<i>-of-<n>.
 --- Sources: huggingface_hub serialization/_base.py; torch/distributed/checkpoint/hf_storage.py.
 local index = require("ckptflow.index")
 local json = require("ckptflow.json")
 
 local INDEX = "model.safetensors.index.json"
+
+--- What shards do not tell: whether a rank behind the last one is missing, and whether one in
+--- between had nothing to write (its part of a tensor would be a hole).
+local function note_ranks(dir, out, mine)
+  local seen, last = {}, 0
+  for _, file in ipairs(dir:glob("shard-{number}-model-*.safetensors")) do
+    seen[file.number] = true
+    last = math.max(last, file.number)
+  end
+  for number = 1, mine - 1 do
+    if seen[number] then
+      return -- it notes that
+    end
+  end
+  out:note(
+    ("whole shapes are not in the files, they are as large as shards 1 to %d reach: "):format(last)
+      .. "a rank behind them would not be missed"
+  )
+  for number = 1, last do
+    if not seen[number] then
+      local one = "no shard %d of %d: its rank had nothing to write, or is missing"
+      out:note(one:format(number, last))
+      break
+    end
+  end
+end
 
 ---@type ckptflow.Format
 return {
@@ -29,6 +55,11 @@ return {
   read = function(file, out, dir)
     index.check(file, dir, INDEX)
     local places = file.meta.DCP_SHARDING_INFO and json.decode(file.meta.DCP_SHARDING_INFO)
+    local shard = places and tonumber(file.name:match("shard%-(%d+)%-model%-[^/]*$"))
+    if shard then
+      out:rank(shard - 1)
+      note_ranks(dir, out, shard)
+    end
     for key, view in pairs(file.root) do
       if places then
         out:piece(key, nil, places[key].saved_offsets, view)

@@ -14,6 +14,7 @@ import check_bench
 import check_casts
 import check_deepspeed
 import check_dcp
+import check_dcp_in
 import check_dtensor
 import check_hf
 import check_megatron
@@ -46,6 +47,7 @@ def main():
         check_torch_out,
         check_deepspeed,
         check_dcp,
+        check_dcp_in,
         check_dtensor,
         check_hf,
         check_bench,
