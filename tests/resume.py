@@ -5,7 +5,6 @@ finished are not made again, and nothing else is left. Checkpoints are made by b
 libfault.so (fault/fault.c) stops a run at its N-th write. Other signals come at random times.
 """
 
-import hashlib
 import json
 import os
 import pathlib
@@ -17,47 +16,11 @@ import tempfile
 import time
 import zlib
 
-HERE = pathlib.Path(__file__).resolve().parent
-CKPTFLOW, LIBFAULT = (os.path.abspath(path) for path in sys.argv[1:3])
+from runs import check, clear, command, digest, environment, generate, out, partial, run
+
 ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
 JOURNAL = ".ckptflow-journal"
-out = pathlib.Path("out")
-partial = pathlib.Path("out.ckptflow-partial")
 rng = random.Random(20)
-
-
-def environment(fault=None):
-    env = dict(os.environ)
-    if fault:
-        env.update(FAULT=fault, LD_PRELOAD=LIBFAULT)
-        env["ASAN_OPTIONS"] = "verify_asan_link_order=0:detect_leaks=0"
-    return env
-
-
-def command(recipe, *arguments, name=out):
-    return [CKPTFLOW, "run", recipe, *arguments, "-o", str(name), "--progress", "none"]
-
-
-def run(recipe, *arguments, fault=None, name=out):
-    """Exit status, stdout, stderr."""
-    done = subprocess.run(
-        command(recipe, *arguments, name=name), env=environment(fault), capture_output=True,
-        text=True, check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-def digest(folder):
-    """Of all files of a folder, by name."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
-
-
-def clear(folder):
-    subprocess.run(["rm", "-rf", str(folder)], check=True)
 
 
 def lines():
@@ -65,18 +28,6 @@ def lines():
     text = (partial / JOURNAL).read_bytes()
     whole = text[: text.rfind(b"\n") + 1].splitlines()[1:]
     return {tuple(line.split()[:3]) for line in whole}
-
-
-def check(what, why):
-    assert what, why
-
-
-def generate(layout, size, ranks=4):
-    subprocess.run(
-        [sys.executable, HERE / "bench" / "generate.py", "--layout", layout, "--size", size,
-         "--ranks", str(ranks), layout],
-        check=True, stdout=subprocess.DEVNULL,
-    )
 
 
 def reference(*arguments):

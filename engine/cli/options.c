@@ -22,6 +22,7 @@ typedef enum kind {
     IO,
     SIZE,
     RANK,
+    SHARE,
     LATER,
     LATER_FLAG
 } kind;
@@ -52,6 +53,8 @@ static const host_option OPTIONS[] = {
     {"values", 0, VALUES, AT(values), "rank0|per-rank|strict", "values that differ between ranks"},
     {"max-mem", 0, SIZE, AT(max_mem), "SIZE", "memory for buffers (default: 64 MiB)"},
     {"only-rank", 0, RANK, AT(only_rank), "N", "what rank N holds, as it holds it, and no more"},
+    {"rank", 0, SHARE, AT(share), "R/N",
+     "share R of N of one run: each in a process, the last seals"},
     {"io", 0, IO, AT(io), "auto|pread|mmap|direct", "how the shards are read"},
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
     {"verify", 0, FLAG, AT(verify), NULL, "read back from the disk what was written"},
@@ -70,7 +73,6 @@ static const host_option OPTIONS[] = {
     {"verbose", 'v', FLAG, AT(verbose), NULL, "more notes"},
     {"help", 'h', FLAG, AT(help), NULL, "this"},
     /* in the contract of CLI.md, not in this version */
-    {"rank", 0, LATER, 0, "R/N", NULL},
     {"color", 0, LATER, 0, "WHEN", NULL},
 };
 
@@ -146,6 +148,22 @@ static bool number(const char **text, uint64_t *n)
     return any;
 }
 
+/* R counts from 0; N/N is 0/N, so that the numbers of a job array may begin at 1. */
+static bool set_share(cf_share *share, const char *value, cf_err *err)
+{
+    uint64_t rank, of;
+    const char *at = value;
+    if (!number(&at, &rank) || *at++ != '/' || !number(&at, &of) || *at || rank > of || !of ||
+        of > CF_MOST_SHARES) {
+        cf_fail(err, CF_E_USAGE,
+                "--rank takes R/N, a share from 0 and how many there are, not '%s'", value);
+        return cf_err_hint(err,
+                           "in a job array: --rank $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT");
+    }
+    *share = (cf_share){(uint32_t)(rank % of), (uint32_t)of};
+    return true;
+}
+
 static bool set(cf_options *o, const host_option *h, const char *value, cf_err *err)
 {
     char *field = (char *)o + h->at;
@@ -193,6 +211,7 @@ static bool set(cf_options *o, const host_option *h, const char *value, cf_err *
         *(int32_t *)(void *)field = (int32_t)n;
         return true;
     }
+    case SHARE: return set_share((void *)field, value, err);
     case REPLICAS:
     case VALUES:
     case IO:

@@ -6,6 +6,7 @@
 #include "catalogue.h"
 #include "host.h"
 #include "means.h"
+#include "windows.h"
 
 typedef enum cf_show {
     CF_SHOW_AUTO,
@@ -32,6 +33,7 @@ typedef struct cf_options {
     uint64_t max_mem; /* bytes, of buffers */
     cf_io io;
     int32_t only_rank; /* -1: all */
+    cf_share share;    /* --rank; of 0: not given */
     bool overwrite, json, fsync, verify, no_confine, inert, salvage, quiet, verbose, help, pieces,
         quick;
     const char *format, *print, *mesh, *sample, *tol;

@@ -13,6 +13,7 @@
 
 #include "means.h"
 #include "sink.h"
+#include "windows.h"
 
 struct cf_journal;
 
@@ -28,6 +29,7 @@ typedef struct cf_execution {
     int n_roots, threads;     /* those of means */
     const cf_means *means;    /* cf_means_fit */
     bool fsync, verify;
+    cf_share share; /* of 0: all is written. Else only its windows, and no end is made */
     struct cf_journal *journal; /* of finished windows; NULL: none is kept */
     cf_progress *progress;
     const volatile sig_atomic_t *stop; /* becomes the number of a signal: E_INTERRUPTED */
@@ -47,6 +49,12 @@ typedef struct cf_outcome {
 } cf_outcome;
 
 bool cf_execute(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_err *err);
+/* Bytes of the share's windows. */
+uint64_t cf_share_bytes(const cf_block *block, cf_share share);
+/* Of a divided run whose shares are all done: the end of the output. x->journal is what
+ * cf_journal_collect made, x->share of 0. The outcome is that of the whole, but for what was read
+ * and asked for. */
+bool cf_execute_last(const cf_execution *x, cf_sink *sink, cf_outcome *outcome, cf_err *err);
 void cf_outcome_free(cf_outcome *outcome);
 
 /* ckptflow-manifest.json of the output, written through the sink (and synced, and read back, as x

@@ -2,217 +2,36 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <libdeflate.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "records.h"
+#include "folder.h"
+#include "journal_lines.h"
 
-enum { MOST_BYTES = 1 << 30 }; /* of a journal: petabytes of output */
+/* Names: of the undivided run, of a share under way, of one that is done. */
+#define UNDER_WAY CF_JOURNAL_NAME "-"
+#define DONE      CF_OWN_PREFIX "share-"
 
-typedef struct place {
-    uint64_t file, begin, end;
-} place;
+enum { NAME = 64 };
 
-/* ---- what a run is of --------------------------------------------------------------------------
- */
-
-typedef struct sum {
-    uint64_t half[2];
-} sum;
-
-static void add(sum *s, const void *bytes, size_t size)
+static void name_of(char name[NAME], cf_share share, bool done)
 {
-    s->half[0] = cf_hash(bytes, size, s->half[0]);
-    s->half[1] = cf_hash(bytes, size, s->half[1]);
+    snprintf(name, NAME, "%s%u-of-%u", done ? DONE : UNDER_WAY, share.rank, share.of);
 }
 
-static sum sum_of_inputs(const cf_block *b)
+static bool starts(const char *text, const char *with)
 {
-    sum s = {{0x636b7074666c6f77, 0x696e70757473}};
-    for (uint64_t i = 0; i < b->n_sources; i++) {
-        const cf_b_source *f = &b->sources[i];
-        const uint64_t numbers[] = {f->size, f->inode, (uint64_t)f->mtime_ns, f->root};
-        add(&s, cf_block_text(b, f->path), f->path.size);
-        add(&s, numbers, sizeof numbers);
-    }
-    return s;
+    return strncmp(text, with, strlen(with)) == 0;
 }
 
-static sum sum_of_plan(const cf_block *b)
+static int open_named(const cf_sink *sink, const char *name, int flags)
 {
-    sum s = {{0x636b7074666c6f77, 0x706c616e}};
-    const struct {
-        const void *at;
-        size_t size;
-    } sections[] = {
-        {b->records, b->n_records * sizeof *b->records},
-        {b->files, b->n_files * sizeof *b->files},
-        {b->chunks, b->n_chunks * sizeof *b->chunks},
-        {b->tensors, b->n_tensors * sizeof *b->tensors},
-        {b->values, b->n_values * sizeof *b->values},
-        {b->terms, b->n_terms * sizeof *b->terms},
-        {b->seals, b->n_seals * sizeof *b->seals},
-        {b->moves, b->n_moves * sizeof *b->moves},
-        {b->compares, b->n_compares * sizeof *b->compares},
-        {b->checks, b->n_checks * sizeof *b->checks},
-        {b->numbers, b->n_numbers * sizeof *b->numbers},
-        {b->bytes, b->n_bytes},
-    };
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
-        add(&s, sections[i].at, sections[i].size);
-    return s;
-}
-
-/* ---- lines -------------------------------------------------------------------------------------
- */
-
-/* The CRC of the line so far, and its end. */
-static void end_line(cf_text *line)
-{
-    if (!line->at) return;
-    cf_text_printf(line, " %08x\n", libdeflate_crc32(0, line->at, line->size));
-}
-
-static void add_head(cf_text *line, const cf_block *b)
-{
-    const sum inputs = sum_of_inputs(b), plan = sum_of_plan(b);
-    cf_text_printf(line,
-                   "ckptflow-journal 1 %s inputs %016" PRIx64 "%016" PRIx64 " plan %016" PRIx64
-                   "%016" PRIx64,
-                   CF_VERSION, inputs.half[0], inputs.half[1], plan.half[0], plan.half[1]);
-    end_line(line);
-}
-
-/* The next line, NUL in place of its CRC; false for one that is torn or not what was written. */
-static bool next_line(char **at, char *end, char **line)
-{
-    char *newline = memchr(*at, '\n', (size_t)(end - *at));
-    if (!newline || newline - *at < 10) return false;
-    char *last = newline - 9, crc[16];
-    snprintf(crc, sizeof crc, " %08x\n", libdeflate_crc32(0, *at, (size_t)(last - *at)));
-    if (memcmp(last, crc, 10) != 0 || memchr(*at, 0, (size_t)(last - *at))) return false;
-    *last = '\0';
-    *line = *at;
-    *at = newline + 1;
-    return true;
-}
-
-static bool number(char **at, int radix, uint64_t *value)
-{
-    char *p = *at;
-    if (*p == ' ') p++;
-    if (!(*p >= '0' && *p <= '9') && !(radix == 16 && *p >= 'a' && *p <= 'f')) return false;
-    errno = 0;
-    *value = strtoull(p, at, radix);
-    return errno == 0 && (**at == ' ' || **at == '\0');
-}
-
-static bool crc_word(char **at, uint32_t *crc)
-{
-    uint64_t value;
-    if (!number(at, 16, &value) || value > UINT32_MAX) return false;
-    *crc = (uint32_t)value;
-    return true;
-}
-
-static bool inside(uint64_t at, uint64_t size, uint64_t all)
-{
-    return at <= all && size <= all - at;
-}
-
-/* False for a line that cannot be of this plan. Memory: the arena's sticky failure. */
-static bool take_line(cf_journal *j, const cf_block *b, char *line)
-{
-    place *key = CF_NEW(&j->arena, place);
-    cf_journaled *entry = key ? CF_PUSH(&j->arena, j->entries, j->count, j->cap) : NULL;
-    if (!entry) return false;
-    *entry = (cf_journaled){0};
-    if (!number(&line, 10, &key->file) || !number(&line, 10, &key->begin) ||
-        !number(&line, 10, &key->end) || !crc_word(&line, &entry->crc) || key->file >= b->n_files ||
-        key->begin >= key->end || key->end > b->files[key->file].size)
-        return false;
-    cf_stretch *checked = NULL;
-    size_t cap = 0;
-    while (*line) {
-        cf_stretch *s = CF_PUSH(&j->arena, checked, entry->n_checked, cap);
-        if (!s || !number(&line, 10, &s->number) || !number(&line, 10, &s->at) ||
-            !number(&line, 10, &s->size) || !crc_word(&line, &s->crc) ||
-            s->number >= b->n_records || !inside(s->at, s->size, b->records[s->number].size))
-            return false;
-    }
-    entry->checked = checked;
-    bool fresh; /* a window that was written again: the later line counts */
-    uint64_t *number = cf_map_put(&j->windows, key, sizeof *key, &fresh);
-    if (!number) return false;
-    *number = j->count - 1;
-    if (fresh) j->finished++;
-    return true;
-}
-
-/* ---- a journal that is there -------------------------------------------------------------------
- */
-
-static char *read_all(int fd, size_t *size)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > MOST_BYTES) return NULL;
-    char *text = malloc((size_t)st.st_size + 1);
-    *size = 0;
-    while (text && *size < (size_t)st.st_size) {
-        const ssize_t n = pread(fd, text + *size, (size_t)st.st_size - *size, (off_t)*size);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break;
-        *size += (size_t)n;
-    }
-    return text;
-}
-
-static cf_journal_state compare(const char *head, const cf_block *b)
-{
-    cf_text own = {0};
-    add_head(&own, b);
-    cf_journal_state state = CF_JOURNAL_VERSION;
-    if (own.at) {
-        const char *inputs = strstr(own.at, " inputs "), *plan = strstr(own.at, " plan ");
-        const size_t n = strlen(head);
-        if (n == own.size - 10 && memcmp(head, own.at, (size_t)(inputs - own.at)) == 0)
-            state = memcmp(head, own.at, (size_t)(plan - own.at)) != 0 ? CF_JOURNAL_INPUTS
-                    : memcmp(head, own.at, n) != 0                     ? CF_JOURNAL_PLAN
-                                                                       : CF_JOURNAL_RESUMED;
-    }
-    cf_text_free(&own);
-    return state;
-}
-
-/* What is behind the last good line is cut off. */
-static cf_journal_state read_journal(cf_journal *j, const cf_block *b)
-{
-    size_t size;
-    char *text = read_all(j->fd, &size), *line, *at = text, *good = text;
-    if (!text) return CF_JOURNAL_VERSION;
-    cf_journal_state state = CF_JOURNAL_VERSION;
-    if (size == 0)
-        state = CF_JOURNAL_NEW;
-    else if (next_line(&at, text + size, &line))
-        state = compare(line, b);
-    if (state == CF_JOURNAL_RESUMED) {
-        do good = at;
-        while (next_line(&at, text + size, &line) && take_line(j, b, line));
-        if (j->arena.failed || ftruncate(j->fd, good - text) != 0) state = CF_JOURNAL_VERSION;
-    }
-    free(text);
-    return state;
-}
-
-static int open_journal(const cf_sink *sink, int flags)
-{
-    return openat(sink->dir, CF_JOURNAL_NAME,
-                  O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0666);
+    return openat(sink->dir, name, O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags,
+                  0666);
 }
 
 static bool append(cf_journal *j, const cf_text *line, cf_err *err)
@@ -230,11 +49,54 @@ static bool append(cf_journal *j, const cf_text *line, cf_err *err)
     return at == line->size || cf_fail_sys(err, sys, "cannot write the journal");
 }
 
+static bool write_head(cf_journal *j, cf_err *err)
+{
+    cf_text head = {0};
+    cf_text_add(&head, j->head.at, j->head.size);
+    cf_line_share(&head, j->share);
+    const bool ok = append(j, &head, err);
+    cf_text_free(&head);
+    return ok;
+}
+
+static void start(cf_journal *j)
+{
+    cf_arena_init(&j->arena, 0);
+    cf_map_init(&j->windows, &j->arena);
+    j->entries = NULL;
+    j->count = j->cap = 0;
+    j->items.count = 0;
+    j->finished = 0;
+}
+
+static bool init(cf_journal *j, const cf_block *b, cf_share share, cf_err *err)
+{
+    *j = (cf_journal){.fd = -1, .share = share};
+    pthread_mutex_init(&j->lock, NULL);
+    start(j);
+    cf_line_head(&j->head, b);
+    return cf_text_ok(&j->head, err);
+}
+
+void cf_journal_close(cf_journal *j)
+{
+    if (j->fd >= 0) close(j->fd);
+    j->fd = -1;
+    pthread_mutex_destroy(&j->lock);
+    free(j->items.items);
+    cf_text_free(&j->head);
+    cf_arena_free(&j->arena);
+}
+
+/* ---- an undivided run --------------------------------------------------------------------------
+ */
+
 /* The paths of the block's files, for cf_sink_keep. */
 static bool is_planned(const void *ctx, const char *path)
 {
     uint64_t file;
-    return strcmp(path, CF_JOURNAL_NAME) == 0 || cf_map_get(ctx, path, strlen(path), &file);
+    return (starts(path, CF_OWN_PREFIX) && !strchr(path, '/')) ||
+           strcmp(path, CF_MANIFEST_NAME) == 0 || cf_map_get(ctx, path, strlen(path), &file);
 }
 
 static bool keep(cf_journal *j, cf_sink *sink, const cf_block *b, cf_err *err)
@@ -248,70 +110,252 @@ static bool keep(cf_journal *j, cf_sink *sink, const cf_block *b, cf_err *err)
     return cf_arena_ok(&j->arena, err) && cf_sink_keep(sink, is_planned, &paths, &j->held, err);
 }
 
-static bool begin(cf_journal *j, cf_sink *sink, const cf_block *b, cf_err *err)
+/* Another's journal, read: its windows are taken over where they are of this plan. */
+static cf_journal_state read_other(cf_journal *j, const cf_sink *sink, const cf_block *b,
+                                   const char *name, cf_share *share)
+{
+    uint64_t good;
+    const int fd = open_named(sink, name, 0);
+    *share = (cf_share){0, 0};
+    if (fd < 0) return CF_JOURNAL_NEW;
+    const cf_journal_state state = cf_journal_read(j, b, fd, false, share, &good);
+    close(fd);
+    return state;
+}
+
+/* Journals of shares that were stopped: an undivided run goes on with them too. */
+static bool read_shares(cf_journal *j, const cf_sink *sink, const cf_block *b, cf_err *err)
+{
+    DIR *entries = cf_folder_read(sink->dir);
+    if (!entries) return cf_fail_sys(err, errno, "cannot look into the partial folder");
+    for (const char *name; (name = cf_folder_next(entries));) {
+        cf_share share;
+        if (!starts(name, UNDER_WAY) && !starts(name, DONE)) continue;
+        const cf_journal_state state = read_other(j, sink, b, name, &share);
+        if (j->state == CF_JOURNAL_NEW || state == CF_JOURNAL_RESUMED) j->state = state;
+    }
+    closedir(entries);
+    return true;
+}
+
+static bool begin(cf_journal *j, cf_sink *sink, cf_err *err)
 {
     if (j->fd >= 0) close(j->fd);
     cf_arena_free(&j->arena); /* what was read of a journal that is not to be used */
-    cf_arena_init(&j->arena, 0);
-    cf_map_init(&j->windows, &j->arena);
-    j->entries = NULL;
-    j->count = j->cap = 0;
-    j->finished = 0;
+    start(j);
     if (!cf_sink_empty(sink, err)) return false;
-    j->fd = open_journal(sink, O_CREAT | O_EXCL);
+    j->fd = open_named(sink, CF_JOURNAL_NAME, O_CREAT | O_EXCL);
     if (j->fd < 0) return cf_fail_sys(err, errno, "cannot make the journal");
-    cf_text head = {0};
-    add_head(&head, b);
-    const bool ok = append(j, &head, err);
-    cf_text_free(&head);
-    return ok;
+    return write_head(j, err);
+}
+
+/* What is behind the last good line is cut off. */
+static cf_journal_state read_own(cf_journal *j, const cf_block *b)
+{
+    cf_share share;
+    uint64_t good;
+    const cf_journal_state state = cf_journal_read(j, b, j->fd, true, &share, &good);
+    if (state == CF_JOURNAL_RESUMED && ftruncate(j->fd, (off_t)good) != 0)
+        return CF_JOURNAL_VERSION;
+    return state;
+}
+
+static bool open_undivided(cf_journal *j, cf_sink *sink, const cf_block *b, cf_err *err)
+{
+    if (!read_shares(j, sink, b, err)) return false;
+    const bool shares = j->state == CF_JOURNAL_RESUMED;
+    j->fd = open_named(sink, CF_JOURNAL_NAME, shares ? O_CREAT : 0);
+    const cf_journal_state own = j->fd >= 0 ? read_own(j, b) : CF_JOURNAL_NEW;
+    if (own != CF_JOURNAL_NEW) j->state = own;
+    if (j->state != CF_JOURNAL_RESUMED) return begin(j, sink, err);
+    if (own == CF_JOURNAL_NEW && (ftruncate(j->fd, 0) != 0 || !write_head(j, err)))
+        return cf_fail_sys(err, errno, "cannot write the journal");
+    return keep(j, sink, b, err);
 }
 
 bool cf_journal_open(cf_journal *j, cf_sink *sink, const cf_block *b, cf_err *err)
 {
-    *j = (cf_journal){.fd = open_journal(sink, 0)};
-    pthread_mutex_init(&j->lock, NULL);
-    cf_arena_init(&j->arena, 0);
-    cf_map_init(&j->windows, &j->arena);
-    if (j->fd >= 0) j->state = read_journal(j, b);
-    const bool ok = j->state == CF_JOURNAL_RESUMED ? keep(j, sink, b, err) : begin(j, sink, b, err);
+    const bool ok = init(j, b, (cf_share){0, 0}, err) && open_undivided(j, sink, b, err) &&
+                    (flock(j->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK ||
+                     cf_fail(err, CF_E_BUSY, "another run writes the journal"));
     if (!ok) cf_journal_close(j);
     return ok;
 }
 
-void cf_journal_close(cf_journal *j)
+/* ---- shares ------------------------------------------------------------------------------------
+ */
+
+/* What is in the folder must be of this plan and of this division. */
+static bool fits(const cf_journal *j, const char *name, cf_journal_state state, cf_share share,
+                 cf_err *err)
 {
-    if (j->fd >= 0) close(j->fd);
-    j->fd = -1;
-    pthread_mutex_destroy(&j->lock);
-    cf_arena_free(&j->arena);
+    char who[NAME] = "the run that was stopped";
+    if (share.of) snprintf(who, sizeof who, "--rank %u/%u", share.rank, share.of);
+    switch (state) {
+    case CF_JOURNAL_INPUTS:
+        cf_fail(err, CF_E_BUSY, "the checkpoint is not what it was for %s", who);
+        break;
+    case CF_JOURNAL_PLAN:
+        cf_fail(err, CF_E_BUSY, "the options or scripts are not those of %s", who);
+        break;
+    case CF_JOURNAL_VERSION:
+        cf_fail(err, CF_E_BUSY, "%s is there, which this version cannot use", name);
+        break;
+    default:
+        if (!share.of || share.of == j->share.of) return true;
+        cf_fail(err, CF_E_BUSY, "this is a share of %u, %s is there already", j->share.of, who);
+    }
+    return cf_err_hint(err, "all shares need the same command but for R; "
+                            "to begin anew, remove the folder when none is running");
+}
+
+/* An undivided run that is alive on another node holds its journal. */
+static bool dead(const cf_sink *sink, cf_err *err)
+{
+    const int fd = open_named(sink, CF_JOURNAL_NAME, 0);
+    if (fd < 0) return true;
+    const bool free = flock(fd, LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    close(fd);
+    return free || cf_fail(err, CF_E_BUSY, "a run that is not divided writes it");
+}
+
+/* Files that a share which is done wrote into: they are not made anew when they are gone. */
+static bool still_there(const cf_journal *j, size_t from, const cf_sink *sink, const cf_block *b,
+                        cf_err *err)
+{
+    for (size_t i = from; i < j->count; i++) {
+        const cf_b_file *f = &b->files[j->entries[i].file];
+        const char *path = cf_block_text(b, f->path);
+        if (cf_sink_holds(sink, path, f->size)) continue;
+        cf_fail(err, CF_E_IO, "%s: a share that is done wrote it, and it is not there", path);
+        return cf_err_hint(err, "remove the folder and begin anew");
+    }
+    return true;
+}
+
+static bool read_others(cf_journal *j, const cf_sink *sink, const cf_block *b, cf_err *err)
+{
+    DIR *entries = cf_folder_read(sink->dir);
+    if (!entries) return cf_fail_sys(err, errno, "cannot look into the partial folder");
+    bool ok = true;
+    char own[NAME];
+    name_of(own, j->share, false);
+    for (const char *name; ok && (name = cf_folder_next(entries));) {
+        cf_share share;
+        if (!starts(name, CF_JOURNAL_NAME) && !starts(name, DONE)) continue;
+        if (strcmp(name, own) == 0) continue;
+        const size_t from = j->count;
+        const cf_journal_state state = read_other(j, sink, b, name, &share);
+        ok = fits(j, name, state, share, err) &&
+             (!starts(name, DONE) || still_there(j, from, sink, b, err));
+    }
+    closedir(entries);
+    return ok;
+}
+
+static bool open_share(cf_journal *j, cf_sink *sink, const cf_block *b, cf_err *err)
+{
+    char name[NAME], done[NAME];
+    name_of(name, j->share, false);
+    name_of(done, j->share, true);
+    if (!read_others(j, sink, b, err) || !dead(sink, err)) return false;
+    j->done = faccessat(sink->dir, done, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    if (j->done) return true;
+    j->fd = open_named(sink, name, O_CREAT);
+    if (j->fd < 0) return cf_fail_sys(err, errno, "cannot make the journal");
+    if (flock(j->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return cf_fail(err, CF_E_BUSY, "--rank %u/%u is under way already", j->share.rank,
+                       j->share.of);
+    j->done = faccessat(sink->dir, done, F_OK, AT_SYMLINK_NOFOLLOW) == 0; /* just now */
+    if (j->done) return true;
+    j->state = read_own(j, b);
+    if (j->state != CF_JOURNAL_NEW && !fits(j, name, j->state, j->share, err)) return false;
+    for (uint64_t i = 0; i < b->n_files; i++)
+        j->held += cf_sink_held(sink, cf_block_text(b, b->files[i].path));
+    return j->state == CF_JOURNAL_RESUMED || (ftruncate(j->fd, 0) == 0 && write_head(j, err)) ||
+           cf_fail_sys(err, errno, "cannot write the journal");
+}
+
+bool cf_journal_join(cf_journal *j, cf_sink *sink, const cf_block *b, cf_share share, cf_err *err)
+{
+    if (init(j, b, share, err) && open_share(j, sink, b, err)) return true;
+    cf_journal_close(j);
+    return cf_err_in_file(err, strrchr(sink->partial, '/') + 1);
+}
+
+bool cf_journal_finish(cf_journal *j, cf_sink *sink, cf_err *err)
+{
+    char name[NAME], done[NAME];
+    int sys;
+    name_of(name, j->share, false);
+    name_of(done, j->share, true);
+    if (fdatasync(j->fd) != 0) return cf_fail_sys(err, errno, "cannot finish the journal");
+    if (!cf_folder_sync(sink->dir, &sys)) return cf_fail_sys(err, sys, "cannot sync the folder");
+    if (renameat(sink->dir, name, sink->dir, done) != 0)
+        return cf_fail_sys(err, errno, "cannot finish the journal");
+    j->done = true;
+    return fsync(sink->dir) == 0 || errno == EINVAL ||
+           cf_fail_sys(err, errno, "cannot sync the folder");
+}
+
+bool cf_journal_collect(cf_journal *j, cf_sink *sink, const cf_block *b, cf_share share,
+                        bool *missing, cf_err *err)
+{
+    if (!init(j, b, share, err)) return false;
+    for (uint32_t i = 0; i < share.of; i++) {
+        cf_share said;
+        char name[NAME];
+        name_of(name, (cf_share){i, share.of}, true);
+        missing[i] = read_other(j, sink, b, name, &said) != CF_JOURNAL_RESUMED || said.rank != i ||
+                     said.of != share.of;
+    }
+    return cf_arena_ok(&j->arena, err);
+}
+
+bool cf_journal_clear(cf_journal *j, cf_sink *sink, const cf_block *b, cf_err *err)
+{
+    return keep(j, sink, b, err);
+}
+
+bool cf_journal_only(const cf_journal *j, const cf_sink *sink)
+{
+    char own[NAME];
+    DIR *entries = cf_folder_read(sink->dir);
+    if (!entries) return false;
+    bool only = true;
+    name_of(own, j->share, false);
+    for (const char *name; only && (name = cf_folder_next(entries));)
+        only = (!starts(name, CF_JOURNAL_NAME) && !starts(name, DONE)) || strcmp(name, own) == 0;
+    closedir(entries);
+    return only;
 }
 
 /* ---- windows -----------------------------------------------------------------------------------
  */
 
-const cf_journaled *cf_journal_find(const cf_journal *j, uint64_t file, uint64_t begin,
-                                    uint64_t end)
+const cf_journaled *cf_journal_find(const cf_journal *j, const cf_window *w)
 {
-    const place key = {file, begin, end};
     uint64_t number;
-    return cf_map_get(&j->windows, &key, sizeof key, &number) ? &j->entries[number] : NULL;
+    return cf_map_get(&j->windows, w, CF_WINDOW_KEY, &number) ? &j->entries[number] : NULL;
 }
 
-bool cf_journal_add(cf_journal *j, uint64_t file, uint64_t begin, uint64_t end, uint32_t crc,
-                    const cf_stretches *checked, cf_err *err)
+bool cf_journal_add(cf_journal *j, const cf_window *w, uint32_t crc, const cf_stretches *checked,
+                    const cf_stretches *parts, cf_err *err)
 {
     cf_text line = {0};
-    cf_text_printf(&line, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %08x", file, begin, end, crc);
-    for (size_t i = 0; i < checked->count; i++) {
-        const cf_stretch *s = &checked->items[i];
-        cf_text_printf(&line, " %" PRIu64 " %" PRIu64 " %" PRIu64 " %08x", s->number, s->at,
-                       s->size, s->crc);
-    }
-    end_line(&line);
+    cf_line_window(&line, w, crc, checked, j->share.of ? parts : NULL);
     const bool ok = append(j, &line, err);
     cf_text_free(&line);
     if (ok) j->finished++;
+    return ok;
+}
+
+bool cf_journal_items(cf_journal *j, const cf_stretches *items, cf_err *err)
+{
+    cf_text line = {0};
+    cf_line_items(&line, items);
+    const bool ok = append(j, &line, err);
+    cf_text_free(&line);
     return ok;
 }
 

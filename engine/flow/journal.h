@@ -13,6 +13,14 @@
  * line is believed: a run that goes on reads the window again, and one that differs (after a loss
  * of power) is written again.
  *
+ * A run that is divided has a journal for each share, with " share R/N" behind the plan in its
+ * first line. To its lines those of the chunks are added ("/ CHUNK AT SIZE CRC..."), and lines of
+ * the checksums that items have ("= RECORD CRC..."), so that whoever is the last one can finish the
+ * output without reading what others wrote or opening what they opened. Their lines are believed
+ * when their share is done: then its bytes were synced, and after that its journal got the name
+ * that says so. Windows that the journal of another division or of an undivided run has are taken
+ * over as one's own are.
+ *
  * `inputs` covers path, size, inode and time of each source (not the device: its number differs
  * between the nodes of a cluster), `plan` all else of the block: layout, moves, options.
  */
@@ -26,12 +34,15 @@
 #include "gather.h"
 #include "map.h"
 #include "sink.h"
+#include "windows.h"
 
 /* A window that an earlier run finished. */
 typedef struct cf_journaled {
+    uint64_t file;
     uint32_t crc;
-    const cf_stretch *checked;
-    size_t n_checked;
+    bool own;                          /* the journal that is written to has it */
+    const cf_stretch *checked, *parts; /* of records; of chunks, where the run was divided */
+    size_t n_checked, n_parts;
 } cf_journaled;
 
 typedef enum cf_journal_state {
@@ -52,6 +63,10 @@ typedef struct cf_journal {
     pthread_mutex_t lock;
     _Atomic uint64_t finished; /* windows, those of earlier runs too */
     uint64_t held;             /* bytes on disk that were there already */
+    cf_share share;
+    bool done;          /* the share was finished before */
+    cf_stretches items; /* records that are items, whole, with the checksums that they have */
+    cf_text head;       /* of the plan's first line */
 } cf_journal;
 
 /* Looks into the partial folder: goes on with it (cf_sink_keep) or empties it and begins anew. The
@@ -59,12 +74,28 @@ typedef struct cf_journal {
 bool cf_journal_open(cf_journal *journal, cf_sink *sink, const cf_block *block, cf_err *err);
 void cf_journal_close(cf_journal *journal);
 
+/* The same for one share of a divided run, beside others that may be alive. E_BUSY for another
+ * plan's folder, another division of it, or this share under way elsewhere: nothing is emptied. */
+bool cf_journal_join(cf_journal *journal, cf_sink *sink, const cf_block *block, cf_share share,
+                     cf_err *err);
+/* The share is written and synced: its journal gets its name. */
+bool cf_journal_finish(cf_journal *journal, cf_sink *sink, cf_err *err);
+/* What all shares did that are done, into a journal that is only read. missing: `share.of` flags;
+ * true for those that are not done. */
+bool cf_journal_collect(cf_journal *journal, cf_sink *sink, const cf_block *block, cf_share share,
+                        bool *missing, cf_err *err);
+/* Before the output is finished: removes what is in the folder and not of the plan. */
+bool cf_journal_clear(cf_journal *journal, cf_sink *sink, const cf_block *block, cf_err *err);
+/* Has nobody but this share left anything in the folder? */
+bool cf_journal_only(const cf_journal *journal, const cf_sink *sink);
+/* Checksums of items, as they were opened. */
+bool cf_journal_items(cf_journal *journal, const cf_stretches *items, cf_err *err);
+
 /* NULL: not finished. */
-const cf_journaled *cf_journal_find(const cf_journal *journal, uint64_t file, uint64_t begin,
-                                    uint64_t end);
+const cf_journaled *cf_journal_find(const cf_journal *journal, const cf_window *window);
 /* Adds a finished window whose bytes have been written. From several threads at a time. */
-bool cf_journal_add(cf_journal *journal, uint64_t file, uint64_t begin, uint64_t end, uint32_t crc,
-                    const cf_stretches *checked, cf_err *err);
+bool cf_journal_add(cf_journal *journal, const cf_window *window, uint32_t crc,
+                    const cf_stretches *checked, const cf_stretches *parts, cf_err *err);
 
 /* Why a run begins afresh although there was one to go on with; NULL where there is no reason to
  * say so. */

@@ -63,6 +63,26 @@ bool cf_windows_cut(cf_windows *windows, const cf_block *b, cf_arena *arena, cf_
     return true;
 }
 
+/* Where the part of a rank begins, of so many bytes. */
+static uint64_t part_begin(uint64_t bytes, uint64_t rank, uint64_t of)
+{
+    return bytes / of * rank + bytes % of * rank / of;
+}
+
+cf_windows cf_windows_share(const cf_windows *all, cf_share share)
+{
+    uint64_t bytes = 0, first = 0, end = 0, at = 0;
+    if (!share.of) return *all;
+    for (uint64_t i = 0; i < all->count; i++) bytes += all->list[i].end - all->list[i].begin;
+    for (uint64_t i = 0; i < all->count; i++) {
+        if (at < part_begin(bytes, share.rank, share.of)) first = i + 1;
+        if (at < part_begin(bytes, share.rank + 1ull, share.of)) end = i + 1;
+        at += all->list[i].end - all->list[i].begin;
+    }
+    if (end < first) end = first;
+    return (cf_windows){all->list ? all->list + first : NULL, end - first};
+}
+
 uint64_t cf_tile_end(const cf_block *b, const cf_window *w, const cf_means *means, uint64_t at,
                      uint64_t *chunk)
 {

@@ -17,6 +17,16 @@ typedef struct cf_windows {
     uint64_t count;
 } cf_windows;
 
+/* One of several processes that write an output together: number `rank`, from 0, of `of`. */
+typedef struct cf_share {
+    uint32_t rank, of; /* of 0: nobody else is there */
+} cf_share;
+
+enum { CF_MOST_SHARES = 1 << 16 };
+
+/* Those that begin in the rank's part of all bytes: they follow one another. */
+cf_windows cf_windows_share(const cf_windows *all, cf_share share);
+
 /* In the order of the files. They depend on the block alone. */
 bool cf_windows_cut(cf_windows *windows, const cf_block *block, cf_arena *arena, cf_err *err);
 

@@ -24,7 +24,7 @@
 #include "folder.h"
 #include "path.h"
 
-static const char SUFFIX[] = ".ckptflow-partial";
+static const char SUFFIX[] = ".ckptflow-partial", GUARD[] = CF_OWN_PREFIX "lock";
 
 static const char *base(const char *path)
 {
@@ -53,6 +53,7 @@ static void close_fd(int *fd)
 
 static void release(cf_sink *sink)
 {
+    close_fd(&sink->guard);
     close_fd(&sink->dir);
     close_fd(&sink->parent);
     free(sink->out);
@@ -62,13 +63,14 @@ static void release(cf_sink *sink)
 
 bool cf_sink_reserved(const char *path)
 {
-    return strcmp(path, CF_MANIFEST_NAME) == 0 || strcmp(path, CF_JOURNAL_NAME) == 0;
+    return strcmp(path, CF_MANIFEST_NAME) == 0 ||
+           strncmp(path, CF_OWN_PREFIX, strlen(CF_OWN_PREFIX)) == 0;
 }
 
 /* Fills paths and parent; what cf_sink_check says. */
 static bool locate(cf_sink *sink, const char *out, bool overwrite, cf_err *err)
 {
-    *sink = (cf_sink){.parent = -1, .dir = -1, .overwrite = overwrite};
+    *sink = (cf_sink){.parent = -1, .dir = -1, .guard = -1, .overwrite = overwrite};
     char copies[2][PATH_MAX]; /* both functions may write into theirs */
     if (strlen(out) >= sizeof *copies)
         return cf_fail(err, CF_E_USAGE, "the output's path is longer than %d bytes", PATH_MAX - 1);
@@ -114,38 +116,109 @@ static bool still_there(const cf_sink *sink)
            named.st_dev == held.st_dev;
 }
 
-/* Makes the partial folder, or takes over a dead run's, and locks it. */
-static bool lock(cf_sink *sink, cf_err *err)
+static int open_guard(const cf_sink *sink, int flags)
+{
+    return openat(sink->dir, GUARD, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | flags, 0666);
+}
+
+/* The folder is locked: is the file in it free too? True where nothing can be locked: shares write
+ * disjoint bytes, and those of one share are always the same. */
+static bool lock_guard(cf_sink *sink)
+{
+    sink->guard = open_guard(sink, sink->shared ? O_CREAT : 0);
+    if (sink->guard < 0) return !sink->shared || errno != ENOENT;
+    return flock(sink->guard, (sink->shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0 ||
+           errno != EWOULDBLOCK;
+}
+
+/* Makes the partial folder, or takes over a dead run's, or (shared) joins others, and locks it. */
+static bool lock(cf_sink *sink, bool *made, cf_err *err)
 {
     const char *name = base(sink->partial);
     for (int tries = 0; tries < 16; tries++) {
-        const bool fresh = mkdirat(sink->parent, name, 0777) == 0;
+        const bool fresh = *made = mkdirat(sink->parent, name, 0777) == 0;
         if (!fresh && errno != EEXIST) return fail(err, errno, "cannot make", name);
         sink->dir = cf_folder_open(sink->parent, name);
         if (sink->dir < 0 && errno == ENOENT) continue;
         if (sink->dir < 0) return fail(err, errno, "cannot open", name);
-        if (flock(sink->dir, LOCK_EX | LOCK_NB) == 0) {
-            if (still_there(sink)) return true;
-        } else if (errno == EWOULDBLOCK) {
+        const bool locked = flock(sink->dir, (sink->shared ? LOCK_SH : LOCK_EX) | LOCK_NB) == 0;
+        if (!locked && errno == EWOULDBLOCK) {
             return cf_fail(err, CF_E_BUSY, "another run writes %s", name);
-        } else if (fresh) {
-            return true; /* a file system without locks */
-        } else {
+        } else if (!locked && !fresh && !sink->shared) {
             cf_fail(err, CF_E_BUSY, "another run may be writing %s, and nothing here can lock it",
                     name);
             return cf_err_hint(err, "if no run is alive, remove it");
         }
+        const bool guarded = lock_guard(sink);
+        if (guarded && (!locked || still_there(sink))) return true;
+        if (!guarded && still_there(sink))
+            return cf_fail(err, CF_E_BUSY,
+                           sink->shared ? "another share finishes %s" : "shares of a run write %s",
+                           name);
+        close_fd(&sink->guard);
         close_fd(&sink->dir);
     }
     return cf_fail(err, CF_E_BUSY, "other runs write %s", name);
 }
 
-bool cf_sink_begin(cf_sink *sink, const char *out, bool overwrite, cf_err *err)
+static bool enter(cf_sink *sink, const char *out, bool overwrite, bool shared, cf_err *err)
 {
     CF_TRY(locate(sink, out, overwrite, err));
-    if (lock(sink, err)) return true;
-    release(sink);
-    return false;
+    sink->shared = shared;
+    bool made, ok = lock(sink, &made, err);
+    if (ok && shared && !overwrite && present(sink->parent, base(sink->out))) {
+        /* the others were through while this one came */
+        if (made) unlinkat(sink->dir, GUARD, 0);
+        if (made) unlinkat(sink->parent, base(sink->partial), AT_REMOVEDIR);
+        ok = cf_fail(err, CF_E_EXISTS, "the output exists: %s", out);
+    }
+    if (!ok) release(sink);
+    return ok;
+}
+
+bool cf_sink_begin(cf_sink *sink, const char *out, bool overwrite, cf_err *err)
+{
+    return enter(sink, out, overwrite, false, err);
+}
+
+bool cf_sink_join(cf_sink *sink, const char *out, bool overwrite, cf_err *err)
+{
+    return enter(sink, out, overwrite, true, err);
+}
+
+void cf_sink_rest(cf_sink *sink)
+{
+    if (sink->guard >= 0) flock(sink->guard, LOCK_UN);
+}
+
+bool cf_sink_gone(const cf_sink *sink)
+{
+    return !still_there(sink);
+}
+
+bool cf_sink_alone(cf_sink *sink)
+{
+    struct stat named, held;
+    if (flock(sink->guard, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+    return still_there(sink) && fstatat(sink->dir, GUARD, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstat(sink->guard, &held) == 0 && named.st_ino == held.st_ino;
+}
+
+static bool look(const cf_sink *sink, const char *path, struct stat *st)
+{
+    return fstatat(sink->dir, path, st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st->st_mode);
+}
+
+bool cf_sink_holds(const cf_sink *sink, const char *path, uint64_t size)
+{
+    struct stat st;
+    return look(sink, path, &st) && (uint64_t)st.st_size == size;
+}
+
+uint64_t cf_sink_held(const cf_sink *sink, const char *path)
+{
+    struct stat st;
+    return look(sink, path, &st) ? (uint64_t)st.st_blocks * 512 : 0;
 }
 
 bool cf_sink_empty(cf_sink *sink, cf_err *err)
@@ -191,8 +264,25 @@ static int reopen(int dir, const char *name, uint64_t size)
     return -1;
 }
 
+/* A file that others of the run may have made, or are making: it only grows, and is never removed.
+ */
+static int share_file(int dir, const char *name, uint64_t size, cf_err *err)
+{
+    struct stat st;
+    int fd = openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (fd < 0 || fstat(fd, &st) != 0)
+        fail(err, errno, "cannot create", name);
+    else if (!S_ISREG(st.st_mode) || st.st_nlink != 1 || (uint64_t)st.st_size > size)
+        cf_fail(err, CF_E_IO, "another file than the plan's is in its place");
+    else if ((uint64_t)st.st_size == size || reserve(fd, size, err))
+        return fd;
+    close_fd(&fd);
+    return -1;
+}
+
 static int create_file(const cf_sink *sink, int dir, const char *name, uint64_t size, cf_err *err)
 {
+    if (sink->shared) return share_file(dir, name, size, err);
     int fd = sink->kept ? reopen(dir, name, size) : -1;
     if (fd >= 0) return fd;
     fd = openat(dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -320,13 +410,26 @@ static int publish(const cf_sink *sink, bool *replaced)
     return renameat(p, from, p, to) == 0 ? 0 : errno;
 }
 
+/* What is there only while OUT is partial; the lock file goes after the rename. */
+static bool remove_own(const cf_sink *sink, int *sys)
+{
+    DIR *entries = cf_folder_read(sink->dir);
+    *sys = errno;
+    if (!entries) return false;
+    bool ok = true;
+    for (const char *name; ok && (name = cf_folder_next(entries));)
+        if (strncmp(name, CF_OWN_PREFIX, strlen(CF_OWN_PREFIX)) == 0 && strcmp(name, GUARD) != 0)
+            ok = cf_folder_remove(sink->dir, name, sys);
+    closedir(entries);
+    return ok;
+}
+
 bool cf_sink_commit(cf_sink *sink, bool fsync_all, cf_err *err)
 {
     const char *from = base(sink->partial), *to = base(sink->out);
     int sys = 0;
     /* last: without its journal the folder is worth nothing to a run that would go on */
-    const bool gone = (!fsync_all || cf_folder_sync(sink->dir, &sys)) &&
-                      cf_folder_remove(sink->dir, CF_JOURNAL_NAME, &sys) &&
+    const bool gone = (!fsync_all || cf_folder_sync(sink->dir, &sys)) && remove_own(sink, &sys) &&
                       (!fsync_all || cf_folder_sync(sink->dir, &sys));
     if (!gone) return fail(err, sys, "cannot finish", from);
 
@@ -341,6 +444,7 @@ bool cf_sink_commit(cf_sink *sink, bool fsync_all, cf_err *err)
     else if (sys)
         fail(err, sys, "cannot rename", from);
     else {
+        if (sink->guard >= 0) unlinkat(sink->dir, GUARD, 0);
         close_fd(&sink->dir);
         ok = !fsync_all || fsync(sink->parent) == 0 || errno == EINVAL ||
              fail(err, errno, "cannot sync the folder of", to);
