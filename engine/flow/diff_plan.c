@@ -289,6 +289,7 @@ bool cf_diff_plan(cf_catalogue *const cats[2], double tolerance, cf_blocker *b, 
     }
     ok = ok && match(&p, false, err) && match(&p, true, err) && add_rest(&p, err) &&
          cf_text_ok(&b->sections[CF_B_PAIRS], err) && cf_text_ok(&b->sections[CF_B_CHUNKS], err);
+    for (int s = 0; ok && s < 2; s++) ok = cf_source_bears(cats[s]->source, p.sides[s].end, err);
     if (ok) add_files(&p);
     for (int s = 0; s < 2; s++) {
         cf_text_free(&p.sides[s].chunks);

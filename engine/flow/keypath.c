@@ -3,8 +3,9 @@
  * the first that fits is the one. */
 #include "keypath.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "num.h"
 
 enum { MOST_TRIES = 4096 }; /* a tree that is made to be ambiguous is given up */
 
@@ -25,15 +26,17 @@ static bool may_end(const search *s, const cf_node *node)
 /* "17" and not "017", as walk writes it. */
 static bool number_of(const char *text, size_t length, int64_t *number)
 {
-    char copy[24], again[24];
-    if (!length || length >= sizeof copy) return false;
-    memcpy(copy, text, length);
-    copy[length] = '\0';
-    long long value;
-    if (sscanf(copy, "%lld", &value) != 1) return false;
-    snprintf(again, sizeof again, "%lld", value);
-    *number = value;
-    return strcmp(copy, again) == 0;
+    const bool minus = length && text[0] == '-';
+    const size_t digits = length - minus;
+    if (!digits || digits > 19 || (text[minus] == '0' && length > 1)) return false;
+    *number = 0;
+    for (size_t i = minus; i < length; i++) {
+        const int digit = text[i] - '0';
+        if (digit < 0 || digit > 9 || !cf_mul(*number, 10, number) ||
+            !cf_add(*number, minus ? -digit : digit, number))
+            return false;
+    }
+    return true;
 }
 
 /* A key that is neither string nor integer is shown in a component. */

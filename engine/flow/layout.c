@@ -93,11 +93,26 @@ static bool lay_out(cf_layout *l, cf_err *err)
     return add_copies(l, err) && cf_mover_checks(&l->mover, err) && cf_lay_names(l, err);
 }
 
+/* A few bytes that stand for terabytes, as a stride of 0 can, are not written out. */
+static bool in_proportion(const cf_layout *l, cf_err *err)
+{
+    const cf_text *files = &l->b->sections[CF_B_FILES];
+    const cf_b_file *f = (const cf_b_file *)(const void *)files->at;
+    uint64_t sum = 0, largest = 0;
+    for (size_t i = 0; i < files->size / sizeof *f; i++) {
+        if (f[i].size > f[largest].size) largest = i;
+        sum = f[i].size > UINT64_MAX - sum ? UINT64_MAX : sum + f[i].size;
+    }
+    if (cf_source_bears(l->plan->cat->source, sum, err)) return true;
+    return cf_err_in_file(err, l->b->sections[CF_B_BYTES].at + f[largest].path.at);
+}
+
 bool cf_plan_layout(cf_plan *plan, cf_blocker *b, cf_err *err)
 {
     cf_layout l = {.plan = plan, .b = b};
     l.written = CF_NEWS(&plan->arena, bool, plan->n_writes + 1);
-    bool ok = l.written && cf_mover_init(&l.mover, plan->cat->source, b, err) && lay_out(&l, err);
+    bool ok = l.written && cf_mover_init(&l.mover, plan->cat->source, b, err) && lay_out(&l, err) &&
+              in_proportion(&l, err);
     cf_mover_free(&l.mover);
     if (l.n_differ)
         cf_text_printf(&plan->notes,

@@ -19,9 +19,28 @@ enum {
     KEEP = 16 << 20,      /* bytes of trees kept without a pin */
     MOST_TEXT = 64 << 20, /* bytes of a text file */
     MOST_JSON = 1 << 30,
-    TREE_BASE = 16 << 20, /* a tree may take this and */
-    TREE_PER_BYTE = 64    /* so many bytes for each byte of its file */
+    FREE_GROWTH = 256 << 20, /* what comes out may be so many bytes and */
+    MOST_GROWTH = 1000,      /* so many for each byte of the files */
+    TREE_BASE = 16 << 20,    /* a tree may take this and */
+    TREE_PER_BYTE = 64       /* so many bytes for each byte of its file */
 };
+
+bool cf_source_bears(const cf_source *source, uint64_t size, cf_err *err)
+{
+    uint64_t files = 0;
+    for (const cf_source *s = source; s; s = s->next)
+        for (size_t i = 0; i < s->dir.count; i++) files += s->dir.files[i].size;
+    if (size <= FREE_GROWTH || (size - FREE_GROWTH) / MOST_GROWTH <= files) return true;
+    cf_text want = {0}, have = {0};
+    cf_text_size(&want, size);
+    cf_text_size(&have, files);
+    cf_fail(err, CF_E_LIMIT, "%s of tensors from %s of files", want.at ? want.at : "",
+            have.at ? have.at : "");
+    cf_text_free(&want);
+    cf_text_free(&have);
+    return cf_err_hint(err, "a tensor is expanded from few elements: --exclude leaves it out, "
+                            "--to torch keeps it as it is");
+}
 
 bool cf_source_open(cf_source *source, const char *const *paths, int count, bool inert, cf_err *err)
 {
@@ -118,13 +137,8 @@ static bool read_root(const cf_span *span, const char *path, bool inert, cf_tree
         return cf_safetensors_read(span, &r, &tree->root, &tree->meta, err);
     } else if (n >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5) {
         ok = cf_pickle_file_read(span, &r, &tree->root, err);
-    } else if (torch_suffix(path) && n >= 4 && head[0] != '{' && span->size > 22) {
-        /* an archive behind other bytes still has its directory at the end */
-        ok = cf_torch_zip_read(span, &r, &tree->root, err);
-        if (!ok && err->code == CF_E_ZIP_STRUCT) {
-            cf_arena_free(&tree->arena);
-            return read_text(span, path, tree, err);
-        }
+    } else if (torch_suffix(path) && cf_zip_has_end(span)) {
+        ok = cf_torch_zip_read(span, &r, &tree->root, err); /* which says what is wrong with it */
     } else {
         return read_text(span, path, tree, err);
     }

@@ -40,6 +40,10 @@ typedef struct cf_source {
     cf_faults *faults;      /* NULL: the first one ends the work; set by who opened it, borrowed */
 } cf_source;
 
+/* May tensors of `size` bytes in all come out of these files? E_LIMIT for 256 MiB and more than
+ * 1000 times the files: some hundred bytes say that one element is a tensor of terabytes. */
+bool cf_source_bears(const cf_source *source, uint64_t size, cf_err *err);
+
 /* paths are borrowed for as long as the source. */
 bool cf_source_open(cf_source *source, const char *const *paths, int count, bool inert,
                     cf_err *err);

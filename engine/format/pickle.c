@@ -69,7 +69,7 @@ enum {
     BYTEARRAY8 = 0x96
 };
 
-enum { MOST_NAME = 1024, MOST_GROWTH = 64, TELL = 4 << 20 };
+enum { MOST_NAME = 1024, MOST_NAMES = 1 << 14, MOST_GROWTH = 64, TELL = 4 << 20 };
 
 bool cf_vm_memory(const cf_vm *vm, cf_err *err)
 {
@@ -140,15 +140,30 @@ static bool check_name(const char *at, size_t length, cf_err *err)
     return true;
 }
 
+/* A name is looked up once, however often a pickle that keeps no memo says it. */
 static bool push_global(cf_vm *vm, cf_string module, cf_string name, cf_err *err)
 {
-    cf_node *node = NULL;
     CF_TRY(check_name(module.at, module.length, err));
     CF_TRY(check_name(name.at, name.length, err));
-    const char *m = cf_strndup(vm->p->tree, module.at, module.length);
-    const char *n = cf_strndup(vm->p->tree, name.at, name.length);
-    if (!m || !n) return cf_vm_memory(vm, err);
-    return cf_vm_global(vm, m, n, &node, err) && cf_vm_push(vm, node, err);
+    char both[2 * MOST_NAME + 2];
+    const size_t length = module.length + 1 + name.length;
+    if (module.length) memcpy(both, module.at, module.length);
+    both[module.length] = '\0'; /* which no name holds */
+    if (name.length) memcpy(both + module.length + 1, name.at, name.length);
+    both[length] = '\0';
+    uint64_t known;
+    if (cf_map_get(&vm->names, both, length, &known))
+        return cf_vm_push(vm, (cf_node *)(uintptr_t)known, err);
+    if (vm->names.count >= MOST_NAMES)
+        return cf_fail(err, CF_E_LIMIT, "a pickle that names more than %d classes", MOST_NAMES);
+    bool fresh;
+    cf_node *node = NULL;
+    const char *own = cf_memdup(vm->p->tree, both, length + 1);
+    uint64_t *place = own ? cf_map_put(&vm->names, own, length, &fresh) : NULL;
+    if (!place) return cf_vm_memory(vm, err);
+    CF_TRY(cf_vm_global(vm, own, own + module.length + 1, &node, err));
+    *place = (uint64_t)(uintptr_t)node;
+    return cf_vm_push(vm, node, err);
 }
 
 static bool take_line(cf_vm *vm, cf_string *out, cf_err *err)
@@ -519,6 +534,7 @@ static bool start(cf_vm *vm, cf_err *err)
     vm->unit = cf_node_new(tree, CF_NODE_TUPLE);
     if (!vm->unit) return cf_vm_memory(vm, err);
     vm->yes->integer = 1;
+    cf_map_init(&vm->names, tree);
     if (!cf_commons_init(&vm->commons, vm->size)) return cf_fail(err, CF_E_MEMORY, "out of memory");
     return cf_memo_init(&vm->memo, vm->bytes, vm->size, err) &&
            widen((void **)&vm->stack, &vm->cap, sizeof *vm->stack, err);

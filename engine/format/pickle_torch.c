@@ -152,6 +152,10 @@ static bool rebuild_tensor(cf_vm *vm, const cf_name *name, cf_node *args, cf_nod
     const bool v3 = name->model == CF_CALL_TENSOR_V3;
     const cf_node *storage = cf_vm_arg(args, 0, CF_NODE_STORAGE);
     const cf_node *dtype = cf_vm_arg(args, 6, CF_NODE_DTYPE);
+    const cf_node *unknown = v3 ? cf_vm_arg(args, 6, CF_NODE_GLOBAL) : NULL;
+    if (storage && unknown && strcmp(unknown->global->module, "torch") == 0)
+        return cf_fail(err, CF_E_DTYPE, "torch.%s is no dtype of a known layout",
+                       unknown->global->name);
     if (!storage || n < 4 || n > (v3 ? 8 : 7) || (v3 && !dtype))
         return cf_vm_bad_args(&name->global, err);
     int64_t offset;

@@ -118,6 +118,7 @@ typedef struct cf_vm {
     size_t mark_count, mark_cap;
     cf_memo memo;
     cf_commons commons;
+    cf_map names; /* globals met so far, by module, NUL, name -> their node */
     size_t steps; /* opcodes read */
     size_t spent; /* see cf_vm_spend */
     cf_node *none, *no, *yes, *unit, *small[256];

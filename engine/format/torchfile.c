@@ -144,11 +144,16 @@ bool cf_pickle_file_read(const cf_span *span, cf_reading *r, cf_node **root, cf_
     uint8_t *bytes = mmap(NULL, span->size ? span->size : 1, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (bytes == MAP_FAILED) return cf_fail(err, CF_E_MEMORY, "out of memory");
+    size_t used = 0;
     const bool ok = cf_span_read(span, 0, bytes, span->size, err) &&
-                    run_pickle(&p, r, bytes, span->size, NULL, root, err) &&
+                    run_pickle(&p, r, bytes, span->size, &used, root, err) &&
                     cf_arena_ok(r->tree, err);
     munmap(bytes, span->size ? span->size : 1);
-    return ok;
+    if (!ok || used == span->size) return ok;
+    if ((*root)->kind == CF_NODE_INT || (*root)->kind == CF_NODE_BIG) /* as streams begin */
+        return cf_fail(err, CF_E_MAGIC, "begins with a number, but not that of a torch stream");
+    return cf_fail_at(err, CF_E_TRAILING, (int64_t)used, "%llu bytes behind the end of the pickle",
+                      (unsigned long long)(span->size - used));
 }
 
 /* ---- the zip form ---- */
@@ -195,6 +200,8 @@ static bool zip_storage(void *ctx, const cf_persid *id, const cf_storage **out, 
     records *z = ctx;
     known *k = store_put(&z->store, &id->key, id->dtype, id->numel, err);
     if (!k) return false;
+    if (id->has_view)
+        return cf_fail(err, CF_E_PERSID, "a storage that is part of another, in a zip");
     *out = k->storage;
     if (k->placed) return true;
     const cf_zip_entry *entry = find_record(z, "data/", &id->key);
@@ -342,9 +349,11 @@ static bool place_elements(stream *s, const cf_node *key, cf_err *err)
         return cf_fail(err, CF_E_TYPE, "a storage key that is no string");
     const int shown = shown_of(&key->text);
     known *k = store_find(&s->store, &key->text);
-    if (!k || k->placed)
-        return cf_fail(err, CF_E_LAYOUT, "storage %.*s is listed, but %s", shown, key->text.at,
-                       k ? "was before" : "no tensor has it");
+    if (!k)
+        return cf_fail(err, CF_E_STORAGE_MISSING, "storage %.*s is listed, but no tensor has it",
+                       shown, key->text.at);
+    if (k->placed)
+        return cf_fail(err, CF_E_DUP_KEY, "storage %.*s is listed twice", shown, key->text.at);
     uint8_t count[8];
     CF_TRY(cf_span_read(s->span, s->at, count, sizeof count, err));
     const int64_t numel = (int64_t)cf_le64(count);

@@ -134,8 +134,7 @@ static bool decode_in(const source *s, zip_t *archive, const char *name, uint64_
 bool cf_zip_decode(const cf_span *archive, const char *name, uint64_t size, cf_take *take,
                    void *ctx, cf_err *err)
 {
-    source s = {.at = 0};
-    CF_TRY(cf_zip_bounds(archive, &s.span, err));
+    source s = {.span = *archive};
     zip_error_t error;
     zip_error_init(&s.error);
     zip_error_init(&error);

@@ -35,7 +35,7 @@ enum { DESCRIPTOR = 1 << 3, HIDDEN = 1 << 0 | 1 << 5 | 1 << 6 | 1 << 13 };
 
 /* What the end records say, placed in the span. */
 typedef struct ends {
-    uint64_t base, directory, size, count;
+    uint64_t directory, size, count;
 } ends;
 
 /* The end record whose comment reaches exactly to the end of the span. */
@@ -75,6 +75,17 @@ static bool find_end(const cf_span *span, bool item, uint64_t *at, uint8_t recor
     *at = span->size - n + where;
     memcpy(record, tail + where, END);
     return true;
+}
+
+bool cf_zip_has_end(const cf_span *span)
+{
+    uint8_t tail[MOST_TAIL];
+    const size_t n = span->size < MOST_TAIL ? (size_t)span->size : MOST_TAIL;
+    cf_err err;
+    if (n < END || !cf_span_read(span, span->size - n, tail, n, &err)) return false;
+    for (size_t i = n - END + 1; i-- > 0;)
+        if (cf_le32(tail + i) == SIG_END) return true;
+    return false;
 }
 
 /* A field of the plain end record is all ones, or what the zip64 record says. */
@@ -126,17 +137,13 @@ static bool read_ends(const cf_span *span, bool item, ends *out, cf_err *err)
     if (size > MOST_DIRECTORY)
         return cf_fail(err, CF_E_LIMIT, "a zip directory of %llu bytes, at most %d",
                        (unsigned long long)size, MOST_DIRECTORY);
-    out->base = at - size - offset;
-    out->directory = at - size;
+    if (offset < at - size)
+        return cf_fail(err, CF_E_ZIP_STRUCT,
+                       "the zip archive lies behind %llu bytes that do not belong to it",
+                       (unsigned long long)(at - size - offset));
+    out->directory = offset;
     out->size = size;
     return true;
-}
-
-bool cf_zip_bounds(const cf_span *span, cf_span *archive, cf_err *err)
-{
-    ends e;
-    CF_TRY(read_ends(span, false, &e, err));
-    return cf_span_part(span, e.base, span->size - e.base, archive, err);
 }
 
 /* The zip64 field among extra fields; empty if there is none. False: fields run over the end. */
@@ -245,11 +252,13 @@ static bool read_entry(uint8_t *h, size_t left, const ends *e, size_t number, cf
                 out->flags);
     } else if (S_ISLNK(mode)) {
         cf_fail(err, CF_E_PATH, "is a symbolic link");
+    } else if ((mode & S_IFMT) && !S_ISREG(mode) && !S_ISDIR(mode)) {
+        cf_fail(err, CF_E_NOT_REGULAR, "is a device, a pipe or a socket");
     } else if (disk) {
         cf_fail(err, CF_E_ZIP_STRUCT, "lies on another disk");
     } else if (!fits) {
         cf_fail(err, CF_E_ZIP_STRUCT, "has broken extra fields, or sizes without a zip64 field");
-    } else if (offset > e->directory - e->base || out->packed > e->directory - e->base - offset) {
+    } else if (offset > e->directory || out->packed > e->directory - offset) {
         cf_fail(err, CF_E_ZIP_STRUCT, "%llu bytes at %llu do not fit before the directory",
                 (unsigned long long)out->packed, (unsigned long long)offset);
     } else if (out->size > INT64_MAX ||
@@ -257,7 +266,7 @@ static bool read_entry(uint8_t *h, size_t left, const ends *e, size_t number, cf
         cf_fail(err, CF_E_ZIP_STRUCT, "declares %llu bytes, and %llu in the file",
                 (unsigned long long)out->size, (unsigned long long)out->packed);
     } else {
-        out->header = e->base + offset;
+        out->header = offset;
         return true;
     }
     return cf_err_in_member(err, out->name);
@@ -276,6 +285,9 @@ static bool set_ends(cf_zip *zip, cf_arena *arena, uint64_t directory, cf_err *e
     if (!order) return cf_arena_ok(arena, err);
     for (size_t i = 0; i < zip->count; i++) order[i] = &zip->entries[i];
     if (zip->count) qsort(order, zip->count, sizeof *order, by_header);
+    if (zip->count && order[0]->header)
+        return cf_fail(err, CF_E_ZIP_STRUCT, "%llu bytes before the first zip entry",
+                       (unsigned long long)order[0]->header);
     for (size_t i = 0; i < zip->count; i++) {
         cf_zip_entry *e = order[i];
         e->end = i + 1 < zip->count ? order[i + 1]->header : directory;

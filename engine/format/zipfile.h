@@ -41,8 +41,8 @@ bool cf_zip_open(cf_zip *zip, const cf_span *span, cf_arena *arena, cf_err *err)
  * is taken as such, as CPython and torch do, and no 64 KiB are searched for another. */
 bool cf_zip_open_item(cf_zip *zip, const cf_span *span, cf_arena *arena, cf_err *err);
 
-/* The archive alone, without bytes that lie before it in the span. */
-bool cf_zip_bounds(const cf_span *span, cf_span *archive, cf_err *err);
+/* Is there an end record, whatever the file begins with? */
+bool cf_zip_has_end(const cf_span *span);
 
 /* NULL if absent. */
 const cf_zip_entry *cf_zip_find(const cf_zip *zip, const char *name, size_t length);

@@ -3,6 +3,8 @@
  * Dicts that are not empty are entered, lists and tuples where a tensor lies below; everything else
  * is a leaf, and so is a container that holds itself. Whether a tensor lies below is worked out
  * once for each container of a call, so that a graph of shared lists costs no more than its size.
+ * Containers that several places share are entered in each of them, but not without end: a few
+ * hundred bytes of shared lists can stand for 2^40 tensors.
  * Keys are joined with "."; two leaves of one key are an error here, since nobody could tell them
  * apart later.
  */
@@ -11,6 +13,8 @@
 #include "bind.h"
 
 static const char WALK[] = "walk";
+
+enum { MOST_AGAIN = 1 << 15, TIMES = 4 };
 
 typedef struct walk_frame {
     const cf_node *node;
@@ -21,6 +25,8 @@ typedef struct walk_frame {
 typedef struct walk {
     cf_arena arena; /* of the keys seen */
     cf_map seen;
+    cf_map entered;     /* containers that several places may share */
+    size_t once, again; /* children of containers: when entered first, and later */
     cf_text key;
     uint32_t call;       /* the call it belongs to */
     const cf_node *root; /* until it was looked at */
@@ -169,10 +175,32 @@ static int yield_leaf(lua_State *L, walk *w, const cf_node *node)
     return 2;
 }
 
+/* Children that are walked again may be TIMES as many as there are, and MOST_AGAIN. */
+static void charge(lua_State *L, walk *w, const cf_node *node)
+{
+    const size_t n = child_count(node);
+    if (!node->memoed) {
+        w->once += n;
+        return;
+    }
+    bool fresh = false;
+    cf_err err;
+    const cf_node **key = cf_memdup(&w->arena, &node, sizeof node);
+    if (!key || !cf_map_put(&w->entered, key, sizeof node, &fresh)) {
+        cf_arena_ok(&w->arena, &err);
+        cf_raise(L, &err);
+    }
+    *(fresh ? &w->once : &w->again) += n;
+    if (w->again / TIMES > w->once + MOST_AGAIN / TIMES)
+        cf_raise_code(L, CF_E_LIMIT, "shared lists and dicts unfold to more than %zu values",
+                      w->again);
+}
+
 static void enter(lua_State *L, walk *w, const cf_node *node)
 {
     if (w->depth == CF_MOST_DEPTH)
         cf_raise_code(L, CF_E_DEPTH, "nested more than %d deep", CF_MOST_DEPTH);
+    charge(L, w, node);
     w->frames[w->depth++] = (walk_frame){.node = node, .length = w->key.size};
 }
 
@@ -221,6 +249,7 @@ int cf_file_walk(lua_State *L)
     walk *w = cf_new(L, sizeof *w, 0, WALK);
     cf_arena_init(&w->arena, CF_CALL_MOST_MEMORY);
     cf_map_init(&w->seen, &w->arena);
+    cf_map_init(&w->entered, &w->arena);
     w->root = root;
     w->call = cf_host_of(L)->call;
     lua_pushvalue(L, 2);
