@@ -104,11 +104,6 @@ static bool read_text(const cf_span *span, const char *path, cf_tree *tree, cf_e
     if (!cf_span_read(span, 0, text, span->size, err)) return false;
     text[span->size] = '\0';
     if (json) return cf_json_read(text, span->size, &tree->arena, &tree->root, err);
-    static const char LFS[] = "version https://git-lfs";
-    if (span->size >= sizeof LFS - 1 && memcmp(text, LFS, sizeof LFS - 1) == 0) {
-        cf_fail(err, CF_E_MAGIC, "a Git LFS pointer, not the file it stands for");
-        return cf_err_hint(err, "git lfs pull fetches the real file");
-    }
     const bool binary = memchr(text, 0, span->size) || cf_utf8_valid(text, span->size) < span->size;
     if (binary || torch_suffix(path))
         return cf_fail(err, CF_E_MAGIC, "a file of a kind that is not known");
@@ -122,6 +117,11 @@ static bool read_root(const cf_span *span, const char *path, bool inert, cf_tree
     uint8_t head[64] = {0};
     const size_t n = span->size < sizeof head ? span->size : sizeof head;
     if (!cf_span_read(span, 0, head, n, err)) return false;
+    static const char LFS[] = "version https://git-lfs";
+    if (n >= sizeof LFS - 1 && memcmp(head, LFS, sizeof LFS - 1) == 0) {
+        cf_fail(err, CF_E_MAGIC, "a Git LFS pointer, not the file it stands for");
+        return cf_err_hint(err, "git lfs pull fetches the real file");
+    }
     cf_reading r = {.tree = &tree->arena, .keep = &tree->keep, .file = tree->file, .inert = inert};
     bool ok;
     if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0) {

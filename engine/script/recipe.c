@@ -265,6 +265,16 @@ static int plan_job(lua_State *L)
     return 0;
 }
 
+/* Bytes for what a recipe makes of views: a few lines of it can put a tensor together with itself
+ * until there are a billion pieces. */
+static size_t most_views(const cf_catalogue *cat)
+{
+    enum { ROW = 8 << 10, PIECE = 2 << 10 };
+    size_t pieces = 0;
+    for (size_t i = 0; i < cat->count; i++) pieces += cat->rows[i]->n_pieces;
+    return CF_SCRIPT_MOST_MEMORY + ROW * cat->count + PIECE * pieces;
+}
+
 bool cf_recipe_plan(const cf_recipe *recipe, cf_scripts *scripts, cf_catalogue *cat, cf_plan *plan,
                     const cf_given *given, size_t n_given, cf_err *err)
 {
@@ -273,7 +283,12 @@ bool cf_recipe_plan(const cf_recipe *recipe, cf_scripts *scripts, cf_catalogue *
     host.plan = plan;
     host.rows = cat->count;
     run r = {recipe, cat, given, n_given, (uint32_t)cat->source->dir.n_roots};
-    const bool ok = cf_host_run(&host, plan_job, &r, err);
+    plan->arena.limit = plan->arena.held + most_views(cat);
+    bool ok = cf_host_run(&host, plan_job, &r, err);
+    plan->arena.limit = 0;
+    if (plan->arena.over)
+        ok = cf_fail(err, CF_L_LIMIT_MEM, "the views and entries of a plan take more than %zu MiB",
+                     most_views(cat) >> 20);
     cf_host_stop(&host);
     return ok;
 }
