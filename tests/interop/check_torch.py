@@ -168,6 +168,22 @@ def check_pairs(tool, folder):
     assert json.loads(metadata["ckptflow.dtype"]) == {"z": "C128", "half": "C32"}, metadata
 
 
+def check_module(tool, folder):
+    """torch.save(model): the names and values of its state dict."""
+    model = torch.nn.Sequential(
+        torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.MultiheadAttention(4, 2, bias=False)
+    )
+    model.register_buffer("kept", torch.ones(2))
+    model.register_buffer("fleeting", torch.ones(2), persistent=False)
+    model.add_module("none", None)
+    model.tied = model[0]
+    for name, saved in (("module", model), ("state", model.state_dict())):
+        torch.save(saved, folder / f"{name}.pt")
+        out = tool.run("convert", folder / f"{name}.pt", folder / name)
+        tensors, _ = common.read_safetensors(out / "tensors.safetensors")
+        common.hold_tensors({k: common.described(v) for k, v in model.state_dict().items()}, tensors)
+
+
 def checks():
     ways = {"zip": {}, "legacy stream": {"_use_new_zipfile_serialization": False}}
     for kind in (every_dtype, views, shapes, objects, values):
@@ -177,3 +193,4 @@ def checks():
                 lambda *with_, kind=kind, how=how: check_kind(kind, how, *with_),
             )
     yield "torch.save: complex as pairs", check_pairs
+    yield "torch.save: a whole module", check_module

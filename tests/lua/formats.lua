@@ -55,6 +55,16 @@ return {
     end
   end,
 
+  ["torchscript: a module of torch.save(model) has the names of its state dict"] = function(t)
+    local cat, want = t.open("torch/module.pt"), t.open("torch/module_state.pt")
+    t.equal(cat.format, "torchscript")
+    t.equal(#cat, #want)
+    for _, row in pairs(want:tensors()) do
+      t.equal(cat:find(row.name).dtype, row.dtype)
+      t.equal(cat:find(row.name).view.numel, row.view.numel)
+    end
+  end,
+
   ["torch-file: a dict of tensors is a model, a list of nothing is refused"] = function(t)
     t.equal(t.open("torch/plain.pt").format, "torch-file")
     t.fails(function()
