@@ -264,6 +264,20 @@ static bool add_row(cf_layout *l, cf_items *items, const char *name, cf_row *row
     return true;
 }
 
+/* The role of a tensor that a recipe made: that of the rows it is made of, if they agree. */
+static const char *role_of(const cf_tensor *t)
+{
+    const char *role = NULL;
+    for (size_t i = 0; i < t->n_terms; i++)
+        for (size_t k = 0; k < t->terms[i].count; k++) {
+            const cf_row *row = t->terms[i].tiles[k].row;
+            if (!row) continue; /* zeros; another checkpoint's */
+            if (role && strcmp(role, row->role) != 0) return "rest";
+            role = row->role;
+        }
+    return role ? role : "rest";
+}
+
 bool cf_lay_entry(cf_layout *l, const cf_write *w, const cf_entry *e, cf_items *items, cf_err *err)
 {
     const size_t first = items->count;
@@ -273,7 +287,7 @@ bool cf_lay_entry(cf_layout *l, const cf_write *w, const cf_entry *e, cf_items *
     if (!e->row) {
         cf_item *it = CF_PUSH(&l->plan->arena, items->list, items->count, items->cap);
         if (!it) return cf_arena_ok(&l->plan->arena, err);
-        *it = item_of(e->name, e->name, "rest", e->tensor);
+        *it = item_of(e->name, e->name, role_of(e->tensor), e->tensor);
     } else if (!each) {
         if (!add_row(l, items, e->name, e->row, -1, err)) return false;
     } else {
