@@ -77,8 +77,8 @@ void cf_meter_start(cf_meter *m, const cf_options *o, uint64_t total)
 {
     memset(m, 0, sizeof *m);
     m->how = o->progress;
-    if (m->how == CF_SHOW_AUTO)
-        m->how = o->quiet ? CF_SHOW_NONE : isatty(STDERR_FILENO) ? CF_SHOW_BAR : CF_SHOW_PLAIN;
+    if (m->how == CF_SHOW_AUTO) m->how = o->quiet ? CF_SHOW_NONE : CF_SHOW_BAR;
+    if (m->how == CF_SHOW_BAR && !isatty(STDERR_FILENO)) m->how = CF_SHOW_PLAIN;
     m->progress.total = total;
     m->started = now();
     if (m->how == CF_SHOW_NONE) return;

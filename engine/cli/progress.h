@@ -17,7 +17,8 @@ typedef struct cf_meter {
     double started;
 } cf_meter;
 
-/* As the options say; with --quiet a meter must be asked for by name. */
+/* As the options say; a bar is drawn on a terminal alone. With --quiet a meter must be asked for by
+ * name. */
 void cf_meter_start(cf_meter *meter, const cf_options *o, uint64_t total);
 void cf_meter_stop(cf_meter *meter);
 /* Seconds since the start. */

@@ -67,6 +67,12 @@ bool cf_lay_view(cf_layout *l, cf_items *items, const char *name, const cf_view 
 bool cf_lay_safetensors(cf_layout *l, const char *path, cf_items *items,
                         const cf_write_options *options, cf_err *err);
 
+/* A chunk of the item's elements, with what the item is, at a place in the file. */
+bool cf_lay_item(cf_layout *l, cf_item *it, uint64_t begin, uint64_t size, cf_err *err);
+
+/* ---- layout_npy.c: the npy file of a write, which has one tensor */
+bool cf_lay_npy(cf_layout *l, size_t number, cf_err *err);
+
 /* ---- layout_archive.c: one archive of torch.save, anywhere in a file. Begin, then for each
  * storage its place and one chunk (the caller's) that fills it, then the end. */
 typedef struct cf_archive {
@@ -109,6 +115,8 @@ bool cf_lay_dcp(cf_layout *l, size_t number, cf_err *err);
 /* What a manifest says of a value that file number `file` holds under a name. */
 cf_b_value cf_lay_value_names(cf_layout *l, uint64_t file, const cf_row *row, const char *name);
 bool cf_lay_names(cf_layout *l, cf_err *err);
+/* A path as a JSON list; empty for NULL, which is one string. */
+cf_ref cf_lay_path(cf_layout *l, const cf_path *path);
 
 /* ---- layout_values.c */
 /* The JSON file of a write; the tensors inside its values go to the safetensors file of the same

@@ -90,6 +90,8 @@ static bool lay_out(cf_layout *l, cf_err *err)
         if (plan->writes[i].writer == CF_WRITE_TORCH && !cf_lay_torch(l, i, err)) return false;
     for (size_t i = 0; i < plan->n_writes; i++)
         if (plan->writes[i].writer == CF_WRITE_DCP && !cf_lay_dcp(l, i, err)) return false;
+    for (size_t i = 0; i < plan->n_writes; i++)
+        if (plan->writes[i].writer == CF_WRITE_NPY && !cf_lay_npy(l, i, err)) return false;
     return add_copies(l, err) && cf_mover_checks(&l->mover, err) && cf_lay_names(l, err);
 }
 

@@ -33,6 +33,30 @@ static bool name_tensors(cf_layout *l, cf_err *err)
     return true;
 }
 
+cf_ref cf_lay_path(cf_layout *l, const cf_path *path)
+{
+    if (!path) return (cf_ref){0};
+    cf_text text = {0};
+    for (size_t i = 0; i < path->count; i++) {
+        const cf_step *s = &path->steps[i];
+        cf_text_str(&text, i ? "," : "[");
+        if (s->kind == CF_STEP_TEXT) {
+            cf_text_json(&text, s->text, s->length);
+        } else if (s->kind == CF_STEP_KEY) {
+            cf_text shown = {0};
+            cf_node_show(&shown, s->key, 200);
+            cf_text_json(&text, shown.at ? shown.at : "", shown.size);
+            cf_text_free(&shown);
+        } else {
+            cf_text_printf(&text, "%lld", (long long)s->number);
+        }
+    }
+    cf_text_str(&text, "]");
+    const cf_ref ref = cf_blocker_text(l->b, text.at ? text.at : "", text.size);
+    cf_text_free(&text);
+    return ref;
+}
+
 cf_b_value cf_lay_value_names(cf_layout *l, uint64_t file, const cf_row *row, const char *name)
 {
     cf_b_value value = {.key = cf_blocker_text(l->b, row->key, strlen(row->key)),
@@ -56,7 +80,8 @@ static bool name_values(cf_layout *l, uint64_t file, const cf_write *w, cf_err *
             cf_text_str(&name, w->entries[i].name);
             const bool ok = cf_text_ok(&name, err);
             if (ok) {
-                const cf_b_value value = cf_lay_value_names(l, file, row, name.at);
+                cf_b_value value = cf_lay_value_names(l, file, row, name.at);
+                if (!each && w->options.nest) value.path = cf_lay_path(l, w->entries[i].path);
                 cf_blocker_add(l->b, CF_B_VALUES, &value, sizeof value);
             }
             cf_text_free(&name);

@@ -165,7 +165,7 @@ uint32_t cf_lay_tensor(cf_layout *l, const cf_item *it, cf_ref path)
     return (uint32_t)cf_blocker_add(l->b, CF_B_TENSORS, &tensor, sizeof tensor);
 }
 
-static bool add_tensor(cf_layout *l, cf_item *it, uint64_t begin, uint64_t size, cf_err *err)
+bool cf_lay_item(cf_layout *l, cf_item *it, uint64_t begin, uint64_t size, cf_err *err)
 {
     cf_b_chunk chunk = {.begin = begin, .end = begin + size, .dtype = (uint8_t)it->cast};
     if (!cf_lay_compares(l, it, err) || !cf_lay_filling(l, it, &chunk, err)) return false;
@@ -356,8 +356,8 @@ static bool add_part(cf_layout *l, const char *path, cf_item *items, cf_st_tenso
     if (ok) cf_lay_chunk(l, 0, start, cf_blocker_text(l->b, header.at, header.size));
     cf_text_free(&header);
     for (size_t i = 0; ok && i < count; i++)
-        ok = add_tensor(l, &items[i], start + tensors[i].begin, tensors[i].end - tensors[i].begin,
-                        err);
+        ok = cf_lay_item(l, &items[i], start + tensors[i].begin, tensors[i].end - tensors[i].begin,
+                         err);
     if (ok) cf_lay_file(l, path, start + at, first);
     return ok;
 }

@@ -261,37 +261,12 @@ static void left_out(void *ctx, const char *where, const char *what)
     add_lack(ctx, where, what);
 }
 
-/* The path of a branch as a JSON list; empty where it is one string. */
-static cf_ref path_text(torch *t, const leaf *f)
-{
-    if (!f->path) return (cf_ref){0};
-    cf_text text = {0};
-    for (size_t i = 0; i < f->path->count; i++) {
-        const cf_step *s = &f->path->steps[i];
-        cf_text_str(&text, i ? "," : "[");
-        if (s->kind == CF_STEP_TEXT) {
-            cf_text_json(&text, s->text, s->length);
-        } else if (s->kind == CF_STEP_KEY) {
-            cf_text shown = {0};
-            cf_node_show(&shown, s->key, 200);
-            cf_text_json(&text, shown.at ? shown.at : "", shown.size);
-            cf_text_free(&shown);
-        } else {
-            cf_text_printf(&text, "%lld", (long long)s->number);
-        }
-    }
-    cf_text_str(&text, "]");
-    const cf_ref ref = cf_blocker_text(t->l->b, text.at ? text.at : "", text.size);
-    cf_text_free(&text);
-    return ref;
-}
-
 /* What the manifest says of the values of a file. */
 static void keep_value(torch *t, const leaf *f, bool held)
 {
     if (!f->row) return;
     cf_b_value value = cf_lay_value_names(t->l, t->file, f->row, f->name);
-    value.path = held ? path_text(t, f) : (cf_ref){0};
+    value.path = held ? cf_lay_path(t->l, f->path) : (cf_ref){0};
     if (t->lacks.size) value.lacks = cf_blocker_text(t->l->b, t->lacks.at, t->lacks.size);
     cf_text_add(&t->l->values, &value, sizeof value);
 }
@@ -391,7 +366,8 @@ static bool lay_storage(torch *t, cf_archive *a, uint32_t number, cf_err *err)
     }
     if (s->size && !cf_lay_filling(t->l, &whole, &chunk, err)) return false;
     for (uint32_t i = s->first; i != CF_B_NONE && i < t->sharing.count; i = t->next[i]) {
-        const uint32_t tensor = cf_lay_tensor(t->l, &t->items.list[i], path_text(t, t->leaf_of[i]));
+        const uint32_t tensor =
+            cf_lay_tensor(t->l, &t->items.list[i], cf_lay_path(t->l, t->leaf_of[i]->path));
         if (chunk.tensor == CF_B_NONE) chunk.tensor = tensor;
     }
     cf_blocker_add(t->l->b, CF_B_CHUNKS, &chunk, sizeof chunk);

@@ -12,15 +12,14 @@
 static const struct {
     const char *name, *suffix;
     cf_writer writer;
-    bool ready;
-} WRITERS[] = {{"safetensors", ".safetensors", CF_WRITE_SAFETENSORS, true},
-               {"json", ".json", CF_WRITE_JSON, true},
-               {"torch", ".pt", CF_WRITE_TORCH, true},
-               {"torch", ".pth", CF_WRITE_TORCH, true},
-               {"torch", ".bin", CF_WRITE_TORCH, true},
-               {"torch", ".ckpt", CF_WRITE_TORCH, true},
-               {"dcp", NULL, CF_WRITE_DCP, true},
-               {"npy", ".npy", CF_WRITE_NPY, false}};
+} WRITERS[] = {{"safetensors", ".safetensors", CF_WRITE_SAFETENSORS},
+               {"json", ".json", CF_WRITE_JSON},
+               {"torch", ".pt", CF_WRITE_TORCH},
+               {"torch", ".pth", CF_WRITE_TORCH},
+               {"torch", ".bin", CF_WRITE_TORCH},
+               {"torch", ".ckpt", CF_WRITE_TORCH},
+               {"dcp", NULL, CF_WRITE_DCP},
+               {"npy", ".npy", CF_WRITE_NPY}};
 
 enum { N_WRITERS = sizeof WRITERS / sizeof *WRITERS };
 
@@ -104,28 +103,29 @@ bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, siz
         cf_fail(err, CF_L_PLAN, "plan:write: no writer for '%s'", path);
         return cf_err_hint(err, "name one with as = \"safetensors\" or \"json\"");
     }
-    if (!WRITERS[w].ready)
-        return cf_fail(err, CF_L_PLAN, "%s%sthis version does not write %s files", path,
-                       *path ? ": " : "", WRITERS[w].name);
-    if (options->nest && WRITERS[w].writer != CF_WRITE_TORCH)
-        return cf_fail(err, CF_L_PLAN, "%s: the option 'nest' is for torch files", path);
+    const cf_writer writer = WRITERS[w].writer;
+    const bool tensors_only = writer == CF_WRITE_SAFETENSORS || writer == CF_WRITE_NPY;
+    const char *kind = writer == CF_WRITE_NPY ? "npy" : "safetensors";
+    if (options->nest && writer != CF_WRITE_TORCH && writer != CF_WRITE_JSON)
+        return cf_fail(err, CF_L_PLAN, "%s: the option 'nest' is for torch and JSON files", path);
+    if (writer == CF_WRITE_NPY && count > 1)
+        return cf_fail(err, CF_L_PLAN, "%s: an npy file holds one tensor, not %zu", path, count);
     if (!check_path(plan, path, WRITERS[w].writer == CF_WRITE_DCP, err)) return false;
     for (size_t i = 0; i < count; i++) {
         cf_row *row = entries[i].row;
-        if (entries[i].tensor && WRITERS[w].writer == CF_WRITE_JSON)
+        if (entries[i].tensor && writer == CF_WRITE_JSON)
             return cf_fail(err, CF_L_PLAN, "%s: JSON cannot hold the tensor %s", path,
                            entries[i].name);
-        if (entries[i].value && WRITERS[w].writer == CF_WRITE_SAFETENSORS)
-            return cf_fail(err, CF_L_PLAN, "%s: safetensors cannot hold the value %s", path,
+        if (entries[i].value && tensors_only)
+            return cf_fail(err, CF_L_PLAN, "%s: %s cannot hold the value %s", path, kind,
                            entries[i].name);
         if (!row && !entries[i].tensor) continue;
         if (!row) {
             count_written(entries[i].tensor);
             continue;
         }
-        if (WRITERS[w].writer == CF_WRITE_SAFETENSORS && row->dtype == CF_NO_DTYPE)
-            return cf_fail(err, CF_L_PLAN, "%s: safetensors cannot hold the value %s", path,
-                           row->key);
+        if (tensors_only && row->dtype == CF_NO_DTYPE)
+            return cf_fail(err, CF_L_PLAN, "%s: %s cannot hold the value %s", path, kind, row->key);
         if (WRITERS[w].writer == CF_WRITE_JSON && row->dtype != CF_NO_DTYPE)
             return cf_fail(err, CF_L_PLAN, "%s: JSON cannot hold the tensor %s", path, row->key);
         row->used = true;

@@ -70,8 +70,8 @@ typedef struct cf_plan {
 void cf_plan_init(cf_plan *plan, cf_catalogue *cat);
 void cf_plan_free(cf_plan *plan);
 
-/* Entries are copied, rows borrowed. L_PLAN: no such writer, a writer that cannot hold a value or
- * that is not there yet (dcp, npy), a path that is absolute, has "..", or is written twice.
+/* Entries are copied, rows borrowed. L_PLAN: no such writer, a writer that cannot hold a value,
+ * several tensors for one npy file, a path that is absolute, has "..", or is written twice.
  * A safetensors file without tensors is not written. */
 bool cf_plan_write(cf_plan *plan, const char *path, const cf_entry *entries, size_t count,
                    const cf_write_options *options, cf_err *err);

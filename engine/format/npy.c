@@ -1,6 +1,7 @@
 /* See npy.h. */
 #include "npy.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "num.h"
@@ -176,6 +177,31 @@ bool cf_npy_header(const uint8_t *bytes, size_t have, uint64_t whole, cf_npy *ou
                           "%llu bytes behind the numpy array",
                           (unsigned long long)(left - out->size));
     return true;
+}
+
+bool cf_npy_head(cf_text *out, cf_dtype dtype, int ndim, const int64_t *shape, cf_err *err)
+{
+    enum { ALIGN = 64, GROWTH = 21 }; /* room for a first size of as many digits */
+    const cf_dtype_info *info = cf_dtype_of(dtype);
+    if (!info->numpy) return cf_fail(err, CF_E_DTYPE, "numpy has no %s", info->name);
+    cf_text dict = {0};
+    cf_text_printf(&dict, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
+                   info->size > 1 ? '<' : '|', info->numpy);
+    for (int d = 0; d < ndim; d++)
+        cf_text_printf(&dict, d ? ", %lld" : "%lld", (long long)shape[d]);
+    cf_text_str(&dict, ndim == 1 ? ",), }" : "), }");
+    const int first = ndim ? snprintf(NULL, 0, "%lld", (long long)shape[0]) : GROWTH;
+    cf_text_printf(&dict, "%*s", GROWTH - first, "");
+    /* numpy always pads: by 1 to 64 bytes before the newline */
+    const size_t head = CF_NPY_MAGIC + 4, bare = head + dict.size + 1;
+    cf_text_printf(&dict, "%*s\n", (int)(ALIGN - bare % ALIGN), "");
+    const uint8_t version[4] = {1, 0, (uint8_t)dict.size, (uint8_t)(dict.size >> 8)};
+    cf_text_add(out, "\x93NUMPY", CF_NPY_MAGIC);
+    cf_text_add(out, version, sizeof version);
+    cf_text_add(out, dict.at, dict.size);
+    const bool ok = cf_text_ok(&dict, err) && cf_text_ok(out, err);
+    cf_text_free(&dict);
+    return ok;
 }
 
 cf_node *cf_npy_node(const cf_npy *npy, const cf_storage *storage, uint64_t offset, cf_reading *r,

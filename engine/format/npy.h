@@ -37,6 +37,10 @@ enum { CF_NPY_MOST = 1 << 16 }; /* bytes before the elements: numpy itself stops
  * E_TRUNCATED, E_TRAILING, E_LAYOUT (a header that is none), E_DTYPE, E_LIMIT (dimensions). */
 bool cf_npy_header(const uint8_t *bytes, size_t have, uint64_t whole, cf_npy *out, cf_err *err);
 
+/* All that comes before the elements of an array in C order, as numpy.save writes it: a multiple of
+ * 64 bytes. E_DTYPE for what numpy has no type for. */
+bool cf_npy_head(cf_text *out, cf_dtype dtype, int ndim, const int64_t *shape, cf_err *err);
+
 /* A tensor of those elements, `offset` bytes into a storage; NULL on failure. */
 cf_node *cf_npy_node(const cf_npy *npy, const cf_storage *storage, uint64_t offset, cf_reading *r,
                      cf_err *err);

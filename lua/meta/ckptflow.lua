@@ -396,17 +396,17 @@ function Row:pieces() end
 local Plan = {}
 
 ---@class (exact) ckptflow.WriteOptions
----@field as? "safetensors"|"json"|"torch"|"dcp"|"npy"  the writer; default: by the suffix of path (.safetensors .json .pt .pth .bin .ckpt .npy). In this version safetensors, json and torch
+---@field as? "safetensors"|"json"|"torch"|"dcp"|"npy"  the writer; default: by the suffix of path (.safetensors .json .pt .pth .bin .ckpt .npy)
 ---@field max_shard_size? integer|string  bytes, or "5GB", "512MiB": split, with an index; E_USAGE for what is no size
 ---@field meta? table<string, string|number>  safetensors' __metadata__
 ---@field dtype? ckptflow.Dtype|"keep"  floating point tensors are cast to it; default: --dtype
 ---@field keep_dtype? string[]  globs of names that are not cast
 ---@field ranks? integer  dcp: cut anew for so many, 1 to 65536; a tensor that was cut stays cut in that dimension (flat ones in dimension 0), one that was whole stays whole. Without it pieces, and the bytes of DCP items, stay as they are
 ---@field policy? any  dcp: who keeps what several ranks hold, as an option of type policy gives it; without it each item stays in its file, or with `ranks` goes to its smallest holder. Raises L_PLAN for an answer that is no holder
----@field nest? fun(name: string): ckptflow.Path  torch: where a name goes in the tree of the file; without it a name that was not changed goes where its file had it, another is one key
+---@field nest? fun(name: string): ckptflow.Path  torch, json: where a name goes in the tree of the file; without it a name that was not changed goes where its file had it, another is one key (JSON: each name is one key)
 
 --- A file of the output (dcp: a folder, "" is OUT itself). A selection without tensors writes no
---- tensor file. JSON and torch files take values that the recipe made, too: a table with names is an
+--- tensor file. An npy file holds one tensor, of a dtype that numpy has. JSON and torch files take values that the recipe made, too: a table with names is an
 --- object. Raises L_PLAN: no such writer, a writer that cannot hold a value, a path that leads
 --- out or is written twice, an option that is not in this version; E_USAGE.
 ---@param path string

@@ -32,6 +32,29 @@ local function put_name(out, entry)
   return key
 end
 
+--- What lies at the rest of a path in the value of its first step: as walk finds it, so that
+--- nothing is lost of it; else (walk does not enter it, or enters more) by its steps.
+local function below(file, whole, path)
+  if not path or #path == 1 then
+    return whole
+  end
+  local steps, node = {}, whole
+  for i, step in pairs(path) do
+    if i > 1 then
+      local kind = class(node)
+      steps[#steps + 1] = tostring(step)
+      node = node[(kind == "list" or kind == "tuple") and step + 1 or step]
+    end
+  end
+  local wanted = table.concat(steps, ".")
+  for key, leaf in file:walk(whole) do
+    if key == wanted then
+      return leaf
+    end
+  end
+  return node
+end
+
 local function read_values(file, entry, out, dir)
   local stem, where, names = file.name:match("^(.*)%.json$"), {}, {}
   for _, other in pairs(entries(dir)) do
@@ -40,13 +63,17 @@ local function read_values(file, entry, out, dir)
     end
   end
   for _, value in pairs(entry.values) do
-    names[value.name] = value
+    local top = value.path and value.path[1] or value.name
+    names[top] = names[top] or {}
+    table.insert(names[top], value)
   end
   local function find(name)
     return where[name] and dir:file(where[name]).root[name]
   end
-  for name, value in json.values(file, find) do
-    out:value(names[name] and put_name(out, names[name]) or name, value)
+  for name, whole in json.values(file, find) do
+    for _, value in ipairs(names[name] or { { name = name } }) do
+      out:value(names[name] and put_name(out, value) or name, below(file, whole, value.path))
+    end
   end
 end
 
@@ -55,7 +82,7 @@ local function read_tensors(file, entry, out, dir)
   for _, other in pairs(entries(dir)) do
     local stem = other.values and other.path:match("^(.*)%.json$")
     for _, value in pairs(stem and beside(file.name, stem) and other.values or {}) do
-      values[value.name] = true
+      values[value.path and value.path[1] or value.name] = true
     end
   end
   for _, tensor in pairs(entry.tensors) do
@@ -188,7 +215,9 @@ return {
     end
     for _, entry in pairs(entries(dir)) do
       local ours = file.name:find("%.json$") or file.name:find("%.safetensors$")
-      if entry.path == file.name and not ours then
+      if entry.path == file.name and file.name:find("%.npy$") then
+        out:tensor(put_name(out, entry.tensors[1]), file.root)
+      elseif entry.path == file.name and not ours then
         read_torch(file, entry, out, dir)
       elseif entry.path == file.name and entry.values then
         read_values(file, entry, out, dir)

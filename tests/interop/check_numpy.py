@@ -50,6 +50,32 @@ def check_single(tool, folder):
     common.hold_tensors(want, got)
 
 
+RECIPE = """
+return { api = 1, about = "each tensor as numpy's file", plan = function(cat, plan)
+  for name, row in pairs(cat:tensors()) do
+    plan:write(name .. ".npy", { [name] = row })
+  end
+  plan:drop(cat:values(), "numpy has no place for them")
+end }
+"""
+
+
+def check_written(tool, folder):
+    """What ckptflow writes is what numpy writes, to the byte."""
+    want = {key.replace(" ", "_"): value for key, value in arrays().items()}
+    numpy.savez(folder / "a.npz", **want)
+    (folder / "npy.lua").write_text(RECIPE)
+    out = tool.run(str(folder / "npy.lua"), folder / "a.npz", folder / "out")
+    for key, array in want.items():
+        plain = numpy.array(array, array.dtype.newbyteorder("<"), order="C")
+        got = numpy.load(out / f"{key}.npy")
+        assert got.dtype == plain.dtype and got.shape == plain.shape, key
+        assert got.tobytes() == plain.tobytes(), key
+        numpy.save(folder / "one.npy", plain)
+        same = (folder / "one.npy").read_bytes() == (out / f"{key}.npy").read_bytes()
+        assert same, f"{key}: other bytes than numpy.save's"
+
+
 def check_refusals(tool, folder):
     dates = numpy.array(["2026-01-01"], dtype="M8[D]")
     for name, array, code, word in [
@@ -70,4 +96,5 @@ def checks():
     yield "numpy savez", lambda *with_: check(numpy.savez, *with_)
     yield "numpy savez_compressed", lambda *with_: check(numpy.savez_compressed, *with_)
     yield "numpy .npy files", check_single
+    yield "numpy files written", check_written
     yield "numpy refusals", check_refusals
