@@ -254,6 +254,9 @@ case("zip-crc-deflated", saved(record=dict(method=8, crc=CRC ^ 1)), "E_ZIP_CRC")
 case("zip-bomb", saved(pickled=dict(method=8, raw=deflated(b"]" * (64 << 20)), size=64 << 20)), "E_LIMIT")
 for path in ("/etc/x", "archive/..", "archive//x", "\\\\a\\b", "archive/a\nb", "archive/\u0085", "archive/\x7f"):
     case(f"zip-path-{path!r}", saved(more=[Member(path, b"x")]), "E_PATH")
+case("json", b'{"a": 1}', "E_MAGIC")
+case("json-list", b"[1, 2]", "E_MAGIC")
+case("lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "E_MAGIC", "m.safetensors")
 case("stream-number", b"\x80\2\x8a\x05\1\2\3\4\5.\x80\2K\1.", "E_MAGIC")
 
 

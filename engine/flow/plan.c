@@ -66,6 +66,9 @@ static bool check_path(const cf_plan *plan, const char *path, bool folder, cf_er
         return cf_fail(err, CF_L_PLAN, "plan:write: '%s' is no path within the output", path);
     if (cf_utf8_valid(path, length) < length)
         return cf_fail(err, CF_L_PLAN, "plan:write: '%s' is no path within the output", path);
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)path[i] < 0x20 || path[i] == 0x7f)
+            return cf_fail(err, CF_L_PLAN, "plan:write: a path with control characters");
     if (cf_sink_reserved(path))
         return cf_fail(err, CF_L_PLAN, "plan:write: %s is written by ckptflow itself", path);
     for (size_t i = 0; i < plan->n_writes; i++)

@@ -103,6 +103,8 @@ static bool read_text(const cf_span *span, const char *path, cf_tree *tree, cf_e
     if (!text) return cf_arena_ok(&tree->arena, err);
     if (!cf_span_read(span, 0, text, span->size, err)) return false;
     text[span->size] = '\0';
+    if (json && torch_suffix(path))
+        return cf_fail(err, CF_E_MAGIC, "JSON, and no file of torch.save");
     if (json) return cf_json_read(text, span->size, &tree->arena, &tree->root, err);
     const bool binary = memchr(text, 0, span->size) || cf_utf8_valid(text, span->size) < span->size;
     if (binary || torch_suffix(path))
