@@ -2,8 +2,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cover.h"
+#include "span.h"
 
 enum { MOST_RUNS = 16, MOST_GROUPS = 6, MOST_NAMES = 8 };
 
@@ -271,6 +273,29 @@ static bool surplus(const cf_catalogue *cat, const cf_said *s, cf_err *err)
     return cf_err_hint(err, "a file of another save lies among them");
 }
 
+/* The same bytes at both ends? The directory of an archive, with all checksums, is at its end. */
+static bool seem_equal(const cf_dir *dir, uint32_t a, uint32_t b)
+{
+    enum { LOOK = 64 << 10 };
+    const uint64_t size = dir->files[a].size;
+    uint8_t *bytes = size == dir->files[b].size ? malloc(2 * LOOK) : NULL;
+    int fd[2] = {-1, -1};
+    cf_err none;
+    bool equal = bytes && cf_dir_open(dir, a, &fd[0], &none) && cf_dir_open(dir, b, &fd[1], &none);
+    const size_t n = size < LOOK ? (size_t)size : LOOK;
+    for (int end = 0; equal && end < 2; end++) {
+        for (int i = 0; equal && i < 2; i++) {
+            const cf_span span = cf_span_of_file(fd[i], size);
+            equal = cf_span_read(&span, end ? size - n : 0, bytes + (i ? n : 0), n, &none);
+        }
+        equal = equal && memcmp(bytes, bytes + n, n) == 0;
+    }
+    for (int i = 0; i < 2; i++)
+        if (fd[i] >= 0) close(fd[i]);
+    free(bytes);
+    return equal;
+}
+
 static bool twice(const cf_catalogue *cat, const cf_said *a, const cf_said *b, cf_err *err)
 {
     const cf_dir_file *x = &cat->source->dir.files[a->file], *y = &cat->source->dir.files[b->file];
@@ -278,7 +303,9 @@ static bool twice(const cf_catalogue *cat, const cf_said *a, const cf_said *b, c
     cf_fail(err, CF_E_META_CONFLICT, "rank %d is there twice, in %s%s%s too", a->rank, x->path,
             roots ? " of " : "", roots ? cat->source->dir.roots[x->root] : "");
     cf_err_in_file(err, y->path);
-    return cf_err_hint(err, "by what is inside; one of them is of another save, or a copy");
+    if (seem_equal(&cat->source->dir, a->file, b->file))
+        return cf_err_hint(err, "one is a copy of the other: leave it out");
+    return cf_err_hint(err, "by what is inside, and they differ: one of them is of another save");
 }
 
 bool cf_save_world(cf_catalogue *cat, cf_err *err)

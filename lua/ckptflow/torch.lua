@@ -161,19 +161,36 @@ function torch.process(node)
   end
 end
 
+--- The rank of the process that saved a DTensor, if its mesh is of all `world` ranks: newer torch
+--- keeps it, before it follows from the place in the mesh (ranks in order).
+function torch.mesh_rank(node, world)
+  local mesh = class(node) == "DTensor" and node._spec.mesh
+  local place = mesh and mesh._coordinate_on_dim
+  local size, rank = 1, 0
+  for axis = 1, place and #place or 0 do
+    local n = ways(mesh, axis)
+    size, rank = size * n, rank * n + place[axis]
+  end
+  if not place or size ~= world then
+    return nil
+  end
+  return mesh._rank or rank
+end
+
 --- Reads a whole rank file: every leaf, under the path it has in the file. The file is that of the
---- rank that a ShardedTensor in it was saved by, whatever its name says. Gives that rank and the
---- number of ranks, or nil.
-function torch.read(file, out)
-  local rank, world
+--- rank that a ShardedTensor in it was saved by, or of `world` ranks a DTensor, whatever its name
+--- says. Gives that rank and the number of ranks, or nil.
+function torch.read(file, out, world)
+  local rank, said
   for key, node in file:walk() do
     if not rank then
-      rank, world = torch.process(node)
+      rank, said = torch.process(node)
+      rank = rank or torch.mesh_rank(node, world)
       out:rank(rank)
     end
     torch.put(out, key, node, file)
   end
-  return rank, world
+  return rank, said
 end
 
 return torch

@@ -37,7 +37,7 @@ return {
         out:same(key, root[key])
       end
     end
-    local _, world = torch.read(file, out)
+    local _, world = torch.read(file, out, root.world_size)
     world = root.world_size or world
     if not world then
       local list = files(dir)

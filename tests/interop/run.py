@@ -22,6 +22,7 @@ import check_megatron_core
 import check_numpy
 import check_olmo
 import check_olmo_kinds
+import check_ranks
 import check_recipes
 import check_tools
 import check_torch
@@ -41,6 +42,7 @@ def main():
         check_numpy,
         check_megatron,
         check_megatron_core,
+        check_ranks,
         check_recipes,
         check_torch,
         check_tools,
