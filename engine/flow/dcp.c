@@ -18,6 +18,8 @@ typedef struct making {
     int32_t *list;  /* scratch */
     cf_text single; /* keys that belong to single ranks, for the note */
     size_t n_single;
+    bool alone; /* of one rank, nothing cut: all that may be is cut */
+    bool roles; /* only what is of the model or the optimizer */
 } making;
 
 static bool out_of_memory(making *m, cf_err *err)
@@ -161,6 +163,32 @@ static int cut_of_made(const cf_tensor *t)
     return -1;
 }
 
+static bool of_parameters(const cf_row *row)
+{
+    return row->role && (strcmp(row->role, "model") == 0 || strcmp(row->role, "optim") == 0);
+}
+
+/* One rank's checkpoint does not tell what others would have cut: then it is all that FSDP2 would,
+ * parameters and their states. Without roles nobody knows which these are. */
+static void hear_alone(making *m)
+{
+    const cf_catalogue *cat = m->plan->cat;
+    m->alone = anew(m) && m->holding->ranks == 1;
+    for (size_t i = 0; i < cat->count; i++) {
+        const cf_row *row = cat->rows[i];
+        if (row->dtype == CF_NO_DTYPE) continue;
+        m->roles = m->roles || of_parameters(row);
+        m->alone = m->alone && (row->alias || cut_of(row) < 0);
+    }
+}
+
+static int cut_anew(const making *m, const cf_row *row, const cf_tensor *t)
+{
+    if (!anew(m)) return -1;
+    if (!m->alone) return row ? cut_of(row) : cut_of_made(t);
+    return t->ndim && (!row || !m->roles || of_parameters(row)) ? 0 : -1;
+}
+
 static const int64_t *box(making *m, const int64_t *from, int ndim, int dim, int64_t value)
 {
     int64_t *copy = CF_NEWS(m->arena, int64_t, (size_t)ndim + 1);
@@ -265,9 +293,9 @@ static bool add_tensors(making *m, const cf_entry *e, cf_err *err)
                                         .row = e->row,
                                         .tensor = (uint32_t)i},
                          err));
-        const int dim = n > 1 ? -1 : e->row ? cut_of(e->row) : cut_of_made(it->tensor);
+        const int dim = n > 1 ? -1 : cut_anew(m, e->row, it->tensor);
         bool ok;
-        if (anew(m) && dim >= 0)
+        if (dim >= 0)
             ok = add_cut(m, thing, it, e->row, dim, err);
         else if (anew(m) || n > 1 || !e->row) /* one rank's copy of several has its rank's name */
             ok = add_whole(m, thing, it, n > 1 ? NULL : e->row, err);
@@ -329,6 +357,7 @@ bool cf_dcp_begin(cf_plan *plan, struct cf_write *write, cf_err *err)
     if (!m.out) return out_of_memory(&m, err);
     if (!find_holders(&m, err)) return false;
     m.out->ranks = anew(&m) ? write->options.ranks : m.holding->ranks;
+    hear_alone(&m);
     cf_rank_sets_init(&m.sets, m.arena);
     m.list = CF_NEWS(m.arena, int32_t, (size_t)m.out->ranks);
     m.all = m.list ? range(&m, 0, m.out->ranks) : NULL;

@@ -3,10 +3,11 @@
  * With `ranks` tensors are cut anew, as torch.chunk cuts: parts of equal size, a shorter one, and
  * where ranks are left with nothing one empty part at the end of the dimension, as torch writes it.
  * A tensor that was cut is cut in that dimension (the first, if in several; a flat one in dimension
- * 0), one that was whole stays whole and is everybody's. Without `ranks` pieces and their holders
- * stay as they are (holders.h). What need not be changed is copied with its container, byte for
- * byte. Items are made when the recipe writes, so that its policy can be asked; files are laid out
- * at the end (layout_dcp.c).
+ * 0), one that was whole stays whole and is everybody's; but where one rank wrote all of it whole,
+ * parameters and their states are cut in dimension 0, as FSDP2 cuts them. Without `ranks` pieces
+ * and their holders stay as they are (holders.h). What need not be changed is copied with its
+ * container, byte for byte. Items are made when the recipe writes, so that its policy can be asked;
+ * files are laid out at the end (layout_dcp.c).
  */
 #ifndef CF_DCP_H
 #define CF_DCP_H

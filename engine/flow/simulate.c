@@ -1,5 +1,6 @@
 #include "simulate.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +51,10 @@ static bool number(const char *text, double *out)
 static bool word(layout *l, const char *name, const char *value, cf_err *err)
 {
     if (strcmp(name, "dtype") == 0) {
-        l->dtype = cf_dtype_named(value, strlen(value));
+        char upper[16] = "";
+        for (size_t i = 0; value[i] && i + 1 < sizeof upper; i++)
+            upper[i] = (char)toupper((unsigned char)value[i]);
+        l->dtype = cf_dtype_named(upper, strlen(upper));
         return l->dtype ? true
                         : cf_fail(err, CF_E_USAGE, "--simulate: there is no dtype %s", value);
     }

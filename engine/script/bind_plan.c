@@ -206,7 +206,8 @@ static void check_dcp_options(lua_State *L, int index, const char *path, cf_writ
     int whole;
     const lua_Integer ranks = lua_tointegerx(L, -1, &whole);
     if (!whole || ranks < 1 || ranks > 1 << 16)
-        cf_raise_code(L, CF_L_PLAN, "plan:write: ranks is a number from 1 to %d, not %s", 1 << 16,
+        cf_raise_code(L, lua_isnumber(L, -1) ? CF_E_USAGE : CF_L_PLAN,
+                      "ranks is a number from 1 to %d, not %s", 1 << 16,
                       luaL_tolstring(L, -1, NULL));
     options->ranks = (int32_t)ranks;
 }

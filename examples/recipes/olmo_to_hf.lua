@@ -80,6 +80,26 @@ local function config_of(out, model, arch, layers, heads)
   }
 end
 
+--- What config.yaml asks for and transformers' class of this kind does not do: weights alone would
+--- not tell.
+local function unlike(model, arch)
+  local list = {}
+  local function hold(key, fits)
+    if model[key] ~= nil and not fits then
+      list[#list + 1] = ("%s: %s"):format(key, model[key])
+    end
+  end
+  local norm = model.layer_norm_type
+  hold("layer_norm_type", arch == "olmo2" and norm == "rms" or arch == "olmo" and norm ~= "rms")
+  hold("layer_norm_eps", arch == "olmo2" or model.layer_norm_eps == 1e-5)
+  hold("activation_type", model.activation_type == "swiglu")
+  hold("clip_qkv", arch == "olmo")
+  hold("alibi", not model.alibi)
+  hold("rope", model.rope)
+  hold("scale_logits", not model.scale_logits)
+  return list
+end
+
 ---@type ckptflow.Recipe
 return {
   api = 1,
@@ -104,6 +124,11 @@ return {
     if arch == "olmo2" and not after or arch == "olmo" and affine then
       local text = "transformers has no %s with such norms (norm_after: %s): only names are right"
       plan:note(text:format(arch, tostring(model.norm_after or false)))
+    end
+    local others = unlike(model, arch)
+    if #others > 0 then
+      local text = "transformers' %s computes otherwise than config.yaml says (%s)"
+      plan:note(text:format(arch, table.concat(others, ", ")))
     end
     local norms, out = NORMS[arch], {}
     BLOCK.attn_norm, BLOCK.ff_norm = norms[1], norms[2]
@@ -130,6 +155,10 @@ return {
           parts = { row.view:split({ width, kv, kv }) }
         elseif stem == "ff_proj" then
           local half = row.shape[1] // 2
+          local down = rows:find((name:gsub("ff_proj", "ff_out")))
+          if down and down.shape[2] ~= half then
+            plan:refuse(name .. " is no gate and up projection in one: not SwiGLU")
+          end
           parts = { row.view:split({ half, half }) }
         end
         for i, part in ipairs(type(to) == "table" and to or { to }) do

@@ -1,5 +1,5 @@
 --- The same checkpoint for another number of ranks, as DCP: what was cut is cut anew, what was
---- whole stays whole.
+--- whole on several ranks stays whole; one rank's checkpoint is cut as FSDP2 would.
 
 ---@type ckptflow.Recipe
 return {

@@ -498,11 +498,19 @@ function torch.put(out, key, node, file) end
 ---@return integer? rank, integer? world
 function torch.process(node) end
 
---- Every leaf of a file, under the key that walk gives it; `out:rank` by its first ShardedTensor.
+--- The rank of the process that saved a DTensor, if its mesh is of all `world` ranks; else nil.
+---@param node any
+---@param world integer?
+---@return integer? rank
+function torch.mesh_rank(node, world) end
+
+--- Every leaf of a file, under the key that walk gives it; `out:rank` by its first ShardedTensor, or
+--- by its first DTensor over all `world` ranks.
 ---@param file ckptflow.File
 ---@param out ckptflow.Out
----@return integer? rank, integer? world  as that ShardedTensor says
-function torch.read(file, out) end
+---@param world integer?
+---@return integer? rank, integer? world  world: as that ShardedTensor says
+function torch.read(file, out, world) end
 
 ---@class ckptflow.flat  many tensors laid end to end in one vector, cut over the ranks
 local flat = {}
@@ -558,9 +566,9 @@ function names.put_ids(out, optim, prefix) end
 local olmo = {}
 
 --- The kind of sharded checkpoint that config.yaml names: torch_legacy (also where it does not say),
---- torch_new, local, olmo_core; nil without a config.yaml.
+--- torch_new, local, olmo_core; nil without a config.yaml. The second result says it to people.
 ---@param dir ckptflow.Dir
----@return string?
+---@return string?, string?
 function olmo.declared(dir) end
 
 --- Raises E_META_CONFLICT if config.yaml names another kind.

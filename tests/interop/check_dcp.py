@@ -25,6 +25,8 @@ from torch.distributed.checkpoint.planner import (SavePlan, TensorWriteData, Wri
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
+from safetensors.torch import save_file
+
 from common import FIXTURES
 
 EXAMPLES = FIXTURES.parent.parent / "examples"
@@ -184,6 +186,27 @@ def check_chunks_are_torchs(tool, folder):
         assert chunks(source) != chunks(there), case
 
 
+def check_whole_is_cut(tool, folder):
+    """What one rank had whole is cut as FSDP2 cuts: torch.chunk in dimension 0."""
+    state = {f"w{rows}": torch.rand(rows, 3) for rows in (0, 1, 2, 3, 7, 8, 9, 64, 100)}
+    state |= {"bias": torch.rand(5), "scale": torch.tensor(2.0), "half": torch.rand(6, 2).bfloat16()}
+    save_file(state, folder / "model.safetensors")
+    for ranks in (1, 2, 3, 5, 7, 8, 64):
+        out = tool.run("reshard", folder / "model.safetensors", folder / str(ranks), "--ranks",
+                       str(ranks))
+        hold_same(dict(sorted(state.items())), dict(sorted(plain_load(out).items())))
+        for key, found in chunks(out).items():
+            want, at = [], 0
+            for part in torch.chunk(state[key], ranks) if state[key].ndim else [state[key]]:
+                rest = tuple(state[key].shape[1:])
+                want.append(((at,) + (0,) * len(rest), tuple(part.shape)) if state[key].ndim
+                            else ((), ()))
+                at += part.shape[0] if part.ndim else 0
+            if state[key].ndim and 0 < len(want) < ranks and at:  # those left with nothing
+                want.append(((at,) + (0,) * len(rest), (0, *rest)))
+            assert found == sorted(want) or not state[key].numel(), (key, ranks, found, want)
+
+
 def check_dtensors(tool, folder):
     for case, dim in (("fsdp2_4_uneven", 0), ("fsdp2_4_dim1", 1)):
         source = FIXTURES / "dcp" / case / "ckpt"
@@ -301,6 +324,7 @@ def check_half_a_million_items(tool, folder):
 def checks():
     yield "DCP: resharded and replanned, torch loads the same", check_resharded
     yield "DCP: chunks are those of FSDP2", check_chunks_are_torchs
+    yield "DCP: what was whole on one rank is cut", check_whole_is_cut
     yield "DCP: DTensors on as many ranks, and on others", check_dtensors
     yield "DCP: from rank files", check_rank_files_to_dcp
     yield "DCP: a Lua policy plans real saves on 4 ranks", check_live_policies

@@ -59,8 +59,6 @@ return {
     for body, text in pairs({
       ["plan:concat({})"] = "plan:concat: no views",
       ["plan:sum({}, {})"] = "plan:sum: no views",
-      ['plan:write("", cat, { as = "dcp", ranks = 0 })'] = "ranks",
-      ['plan:write("", cat, { as = "dcp", ranks = 1.5 })'] = "ranks",
       ['plan:write("..", cat, { as = "dcp" })'] = "..",
       ['plan:write("m.safetensors", cat, { ranks = 2 })'] = "ranks",
       ['plan:refuse("no", "because")'] = "no",
@@ -68,6 +66,11 @@ return {
       t.fails(function()
         t.run(recipe(body), "hf/whole")
       end, "L_PLAN", text)
+    end
+    for _, ranks in ipairs({ "0", "1.5", "65537" }) do -- a number of the command line, most likely
+      t.fails(function()
+        t.run(recipe('plan:write("", cat, { as = "dcp", ranks = ' .. ranks .. " })"), "hf/whole")
+      end, "E_USAGE", "ranks is a number from 1 to 65536")
     end
   end,
 
