@@ -155,8 +155,9 @@ def of(cls, *args, **fields):
 HERE = "megatron_like.config."
 
 
-def path(module, cls, *parts):
-    return Call(name(module, cls), *parts)
+def path(module, cls, parts, whole):
+    cls = name(module, cls)
+    return Call(cls, *parts), of(f"{cls.__module__}.{cls.__name__}", whole)
 
 
 def values():
@@ -185,7 +186,7 @@ def values():
         "config": (config(), {**of("omegaconf_like.Config", flags=3), "pairs": [["a", 1]]}),
     }
     posix, windows = ["/", "runs", "x"], ["C:\\", "runs", "x"]
-    for module in ("pathlib", "pathlib._local"):
+    for module in ("pathlib", "pathlib._local"):  # Python 3.13's own is of the latter
         for cls, parts, whole in (
             ("PosixPath", posix, "/runs/x"),
             ("PurePosixPath", posix[1:], "runs/x"),
@@ -193,8 +194,7 @@ def values():
             ("PureWindowsPath", ["\\\\server\\share\\", "x"], "\\\\server\\share\\x"),
             ("PosixPath", ["/runs/x"], "/runs/x"),  # Python 3.13 keeps what it was made of
         ):
-            key = f"path_{len(plain)}"
-            plain[key] = (path(module, cls, *parts), of(f"{module}.{cls}", whole))
+            plain[f"path_{len(plain)}"] = path(module, cls, parts, whole)
     return plain
 
 
