@@ -84,16 +84,30 @@ static bool confine(int fd, const cf_options *o, char *lacks, size_t size, cf_er
     return true;
 }
 
+/* Of an error what it says, and nothing of the stack that it was on. */
+static void tell(cf_err *to, const cf_err *err)
+{
+    to->code = err->code;
+    to->sys = err->sys;
+    to->offset = err->offset;
+    to->resumable = err->resumable;
+    strcpy(to->file, err->file);
+    strcpy(to->member, err->member);
+    strcpy(to->message, err->message);
+    strcpy(to->hint, err->hint);
+}
+
 static _Noreturn void be_child(int fd, cf_child_job *job, const void *ctx, const cf_options *o)
 {
     cf_text out = {0}, notes = {0};
     verdict v;
+    cf_err err = {0};
     memset(&v, 0, sizeof v);
-    v.ok =
-        confine(fd, o, v.unconfined, sizeof v.unconfined, &v.err) && job(ctx, &out, &notes, &v.err);
+    v.ok = confine(fd, o, v.unconfined, sizeof v.unconfined, &err) && job(ctx, &out, &notes, &err);
     if (!v.ok) v.notes = notes.size;
     if (!put(fd, notes.at, v.notes, PAGE) || !put(fd, out.at, out.size, PAGE + (off_t)v.notes))
-        v.ok = cf_fail_sys(&v.err, errno, "cannot hand over the plan");
+        v.ok = cf_fail_sys(&err, errno, "cannot hand over the plan");
+    if (!v.ok) tell(&v.err, &err);
     const bool told =
         put(fd, &v, sizeof v, 0) &&
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) == 0;
