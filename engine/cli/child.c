@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 #include "beside.h"
 #include "confine.h"
 #include "host.h"
+#include "hub.h"
 #include "print.h"
 #include "signals.h"
 
@@ -55,22 +57,32 @@ static void add_script(cf_arena *arena, const char *name, const char **paths, si
     if (file) paths[(*count)++] = strcat(strcpy(file, name), ".lua");
 }
 
-/* Whatever the command line names to be read, and the scripts of the search path: those may be
- * links to elsewhere. */
+/* A checkpoint, and where its links lead. */
+static void add_root(cf_arena *arena, const char *root, const char **paths, size_t *count)
+{
+    char blobs[PATH_MAX];
+    paths[(*count)++] = root;
+    if (cf_hub_blobs(root, blobs, sizeof blobs))
+        paths[(*count)++] = cf_strndup(arena, blobs, strlen(blobs));
+}
+
+/* Whatever the command line names to be read, where links of it may lead, and the scripts of the
+ * search path: those may be links to elsewhere. */
 static bool confine(int fd, const cf_options *o, char *lacks, size_t size, cf_err *err)
 {
     cf_scripts scripts;
     if (o->n_inputs) cf_beside_open(o->inputs[0]);
     if (o->no_confine) return true;
     if (!cf_scripts_list(&scripts, err)) return false;
-    size_t most = (size_t)o->n_inputs + (size_t)o->plugins.count + 2 * o->n_given +
-                  scripts.n_folders + 2,
+    size_t most = 2 * (size_t)o->n_roots + (size_t)o->plugins.count + 2 * o->n_given +
+                  scripts.n_folders + 3,
            n = 0;
     for (size_t i = 0; i < scripts.count; i++)
         for (const cf_script *s = &scripts.items[i]; s; s = s->shadows) most++;
     const char **paths = CF_NEWS(&scripts.arena, const char *, most);
     if (!paths) return cf_arena_ok(&scripts.arena, err);
-    for (int i = 0; i < o->n_inputs; i++) paths[n++] = o->inputs[i];
+    for (int i = 0; i < o->n_roots; i++) add_root(&scripts.arena, o->inputs[i], paths, &n);
+    if (o->follow_links) paths[n++] = "/";
     for (int i = 0; i < o->plugins.count; i++) paths[n++] = o->plugins.list[i];
     for (size_t i = 0; i < o->n_given; i++)
         add_script(&scripts.arena, o->given[i].value, paths, &n);

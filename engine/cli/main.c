@@ -140,6 +140,7 @@ static bool go(int argc, char **argv, cf_err *err)
         ok = ask_recipe(argc, argv, &arena, &own, &n_own, &about, err);
     for (; v->own && v->own[n_own].name; n_own++) own = (cf_option *)v->own;
     ok = ok && cf_options_parse(&o, argc, argv, own, n_own, err);
+    cf_follow_links = o.follow_links;
     if (ok && o.help)
         ok = help(v, own, n_own, about, err);
     else if (ok && (v->go == cf_verb_run || v->go == cf_verb_plan) && !o.recipe)

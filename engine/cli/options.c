@@ -58,6 +58,7 @@ static const host_option OPTIONS[] = {
     {"io", 0, IO, AT(io), "auto|pread|mmap|direct", "how the shards are read"},
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
     {"verify", 0, FLAG, AT(verify), NULL, "read back from the disk what was written"},
+    {"follow-links", 0, FLAG, AT(follow_links), NULL, "follow links that lead out of CKPT"},
     {"no-confine", 0, FLAG, AT(no_confine), NULL, "plan without Landlock and seccomp: debuggers"},
     {"salvage", 0, FLAG, AT(salvage), NULL, "write what is whole of a damaged checkpoint"},
     {"inert", 0, FLAG, AT(inert), NULL, "read files that name forbidden globals, as inert data"},

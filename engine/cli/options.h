@@ -34,8 +34,8 @@ typedef struct cf_options {
     cf_io io;
     int32_t only_rank; /* -1: all */
     cf_share share;    /* --rank; of 0: not given */
-    bool overwrite, json, fsync, verify, no_confine, inert, salvage, quiet, verbose, help, pieces,
-        quick;
+    bool overwrite, json, fsync, verify, follow_links, no_confine, inert, salvage, quiet, verbose,
+        help, pieces, quick;
     const char *format, *print, *mesh, *sample, *tol;
     cf_words plugins, include, exclude, rename, keep_dtype;
     cf_dtype dtype; /* CF_NO_DTYPE: as they are */

@@ -15,7 +15,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "hub.h"
 #include "path.h"
+
+bool cf_follow_links;
 
 enum { FLAGS = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC };
 
@@ -50,6 +53,7 @@ static int open_by_steps(int root, const char *path)
 
 static int open_inside(int root, const char *path)
 {
+    if (cf_follow_links) return openat(root, path, FLAGS);
     struct open_how how = {.flags = FLAGS, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     int fd = -1;
     /* EAGAIN: something was renamed while it looked */
@@ -58,6 +62,19 @@ static int open_inside(int root, const char *path)
         if (fd >= 0 || (errno != EAGAIN && errno != EINTR)) break;
     }
     if (fd < 0 && (errno == ENOSYS || errno == EPERM)) fd = open_by_steps(root, path);
+    return fd;
+}
+
+static int open_linked(int root, const char *path)
+{
+    char name[256];
+    const int sys = errno, blobs = cf_hub_follow(root, path, name, sizeof name);
+    errno = sys;
+    if (blobs < 0) return -1;
+    const int fd = open_inside(blobs, name);
+    const int why = errno;
+    close(blobs);
+    errno = why;
     return fd;
 }
 
@@ -76,7 +93,7 @@ static bool fail_open(cf_err *err, int sys)
     case ENOTDIR: return cf_fail(err, CF_E_MISSING_FILE, "no such file in the checkpoint");
     case EXDEV:
         cf_fail(err, CF_E_PATH, "a link leads out of the checkpoint's folder");
-        return cf_err_hint(err, "name the file or the folder it leads to, or make a copy: cp -rL");
+        return cf_err_hint(err, "--follow-links follows it, if you trust whoever made it");
     case ELOOP: return cf_fail(err, CF_E_PATH, "a link that is not followed, or a circle of links");
     case ENXIO: return cf_fail(err, CF_E_NOT_REGULAR, "not a regular file");
     default: return cf_fail_sys(err, sys, "cannot open");
@@ -91,9 +108,10 @@ bool cf_beneath_open(const char *root, const char *path, int *fd, cf_dir_file *i
     }
     int got = -1;
     const int dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (dir >= 0)
+    if (dir >= 0) {
         got = open_inside(dir, path);
-    else if (errno == ENOTDIR)
+        if (got < 0 && (errno == EXDEV || errno == ELOOP)) got = open_linked(dir, path);
+    } else if (errno == ENOTDIR)
         got = open_alone(root, path);
     const int sys = errno;
     if (dir >= 0) close(dir);

@@ -2,8 +2,8 @@
  *
  * A root is a folder, or one file (then a folder that holds it alone). Paths are relative to their
  * root, with "/". The listing is made once; a file is opened beneath its root (openat2,
- * RESOLVE_BENEATH: no link and no ".." leads out, E_PATH), must be regular (E_NOT_REGULAR) and the
- * same as when it was listed.
+ * RESOLVE_BENEATH: no link and no ".." leads out, E_PATH; but see hub.h), must be regular
+ * (E_NOT_REGULAR) and the same as when it was listed.
  *
  * The same path in several roots is several files, one behind the other in the order of the roots:
  * a path names the first, the others are its twins. What is compressed as a whole and was unpacked
@@ -46,6 +46,10 @@ bool cf_dir_find(const cf_dir *dir, const char *path, uint32_t *file);
 bool cf_dir_find_in(const cf_dir *dir, const char *path, uint32_t root, uint32_t *file);
 /* The next twin of a file, or false. */
 bool cf_dir_twin(const cf_dir *dir, uint32_t file, uint32_t *next);
+
+/* Links are followed wherever they lead: the user says that they may. Set before anything is
+ * opened. */
+extern bool cf_follow_links;
 
 /* A read-only descriptor; `is` (may be NULL) takes what the file is now. path "" is refused;
  * E_PATH for absolute paths, "..", NULs and links that lead out, E_MISSING_FILE, E_NOT_REGULAR.

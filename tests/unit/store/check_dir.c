@@ -123,6 +123,66 @@ START_TEST(single_file)
 }
 END_TEST
 
+static int try_open(const char *root, const char *path)
+{
+    int fd;
+    if (!cf_beneath_open(root, path, &fd, NULL, &err)) return err.code;
+    close(fd);
+    return CF_OK;
+}
+
+START_TEST(a_hubs_cache)
+{
+    static const char *const folders[] = {"m", "m/blobs", "m/snapshots", "m/snapshots/r",
+                                          "m/snapshots/r/sub"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        ck_assert_int_eq(mkdir(folders[i], 0777), 0);
+    put_file("m/blobs/5f3a", "weights");
+    put_file("m/secret", "");
+    ck_assert_int_eq(symlink("../secret", "m/blobs/out"), 0);
+    static const struct {
+        const char *target, *path;
+        int code;
+    } links[] = {
+        {"../../blobs/5f3a", "a", CF_OK},
+        {"../../../blobs/5f3a", "sub/a", CF_OK},
+        {"../../blobs/none", "b", CF_E_MISSING_FILE},
+        {"../../blobs/out", "c", CF_E_PATH}, /* and no further */
+        {"../../blobs/../secret", "d", CF_E_PATH},
+        {"../../blobs/..", "e", CF_E_PATH},
+        {"../../blobs/", "f", CF_E_PATH},
+        {"../../secret", "g", CF_E_PATH},
+        {"../blobs/5f3a", "h", CF_E_PATH},
+        {"../../../blobs/5f3a", "i", CF_E_PATH},
+        {"../../blobs/5f3a", "sub/b", CF_E_PATH}, /* of snapshots/ */
+    };
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+        char at[64];
+        snprintf(at, sizeof at, "m/snapshots/r/%s", links[i].path);
+        ck_assert_int_eq(symlink(links[i].target, at), 0);
+        ck_assert_msg(try_open("m/snapshots/r", links[i].path) == links[i].code, "%s: %s",
+                      links[i].target, err.message);
+    }
+    /* the same folders under another name are none of a hub's */
+    ck_assert_int_eq(rename("m/snapshots", "m/runs"), 0);
+    ck_assert_int_eq(try_open("m/runs/r", "a"), CF_E_PATH);
+}
+END_TEST
+
+START_TEST(links_that_the_user_trusts)
+{
+    make_tree();
+    hostile_links();
+    cf_follow_links = true;
+    ck_assert_int_eq(try_open("c", "escape"), CF_OK);
+    ck_assert_int_eq(try_open("c", "inside"), CF_OK);
+    ck_assert_int_eq(try_open("c", "loop"), CF_E_PATH);
+    ck_assert_int_eq(try_open("c", "fifo"), CF_E_NOT_REGULAR);
+    ck_assert_int_eq(try_open("c", "../out/secret"), CF_E_PATH); /* that is a name, no link */
+    cf_follow_links = false;
+}
+END_TEST
+
 START_TEST(too_deep)
 {
     char path[256] = "deep";
@@ -209,6 +269,8 @@ int main(void)
     tcase_add_test(t, listing);
     tcase_add_test(t, several_roots);
     tcase_add_test(t, single_file);
+    tcase_add_test(t, a_hubs_cache);
+    tcase_add_test(t, links_that_the_user_trusts);
     tcase_add_test(t, too_deep);
     tcase_add_test(t, beneath);
     tcase_add_test(t, beneath_by_steps);
