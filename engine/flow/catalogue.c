@@ -352,6 +352,26 @@ static void note_misnamed(cf_catalogue *cat)
                    cat->n_misnamed > 4 ? ", ..." : "");
 }
 
+/* How many ranks hold something; what lies in files of no rank in particular is one's if all does.
+ */
+static int64_t ranks_seen(cf_catalogue *cat)
+{
+    int64_t n = 0;
+    cf_map seen;
+    cf_map_init(&seen, &cat->arena);
+    for (size_t i = 0; i < cat->count; i++) {
+        const cf_row *row = cat->rows[i];
+        for (size_t k = 0; k < row->n_pieces + row->n_values; k++) {
+            const int32_t *rank =
+                k < row->n_pieces ? &row->pieces[k].rank : &row->values[k - row->n_pieces].rank;
+            bool fresh = false;
+            if (*rank >= 0) cf_map_put(&seen, rank, sizeof *rank, &fresh);
+            n += fresh;
+        }
+    }
+    return cat->count ? cf_max(n, 1) : 0;
+}
+
 bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles, cf_err *err)
 {
     const bool alone = cat->only_rank >= 0;
@@ -384,38 +404,7 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
     for (size_t i = 0; i < cat->count; i++)
         if (!cf_role_find(&cat->arena, cat->rows[i], roles, n_roles))
             return cf_arena_ok(&cat->arena, err);
-    if (!cat->world) {
-        int32_t *ranks;
-        cat->world = cf_max((int64_t)cf_catalogue_ranks(cat, &ranks), cat->writers);
-    }
+    if (!cat->world) cat->world = cf_max(ranks_seen(cat), cat->writers);
     note_misnamed(cat);
     return (cf_save_values(cat, err) || taken(cat, NULL, err)) && cf_arena_ok(&cat->arena, err);
-}
-
-static int by_rank(const void *a, const void *b)
-{
-    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-size_t cf_catalogue_ranks(cf_catalogue *cat, int32_t **ranks)
-{
-    int32_t *list = NULL;
-    size_t n = 0, cap = 0;
-    cf_map seen;
-    cf_map_init(&seen, &cat->arena);
-    for (size_t i = 0; i < cat->count; i++) {
-        const cf_row *row = cat->rows[i];
-        for (size_t k = 0; k < row->n_pieces + row->n_values; k++) {
-            const int32_t *rank =
-                k < row->n_pieces ? &row->pieces[k].rank : &row->values[k - row->n_pieces].rank;
-            bool fresh;
-            if (!cf_map_put(&seen, rank, sizeof *rank, &fresh) || !fresh) continue;
-            int32_t *place = CF_PUSH(&cat->arena, list, n, cap);
-            if (place) *place = *rank;
-        }
-    }
-    if (n) qsort(list, n, sizeof *list, by_rank);
-    *ranks = list;
-    return n;
 }

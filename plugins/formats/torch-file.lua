@@ -1,5 +1,5 @@
---- One file of torch.save, zip or legacy stream: a state dict, or a dict with a model, an optimizer
---- and more.
+--- One file of torch.save, zip or legacy stream: the state dict of a model or of an optimizer, or a
+--- dict with a model, an optimizer and more.
 local names = require("ckptflow.names")
 local torch = require("ckptflow.torch")
 
@@ -33,6 +33,9 @@ return {
       return torch.read(file, out)
     end
     torch.read(file, out)
+    if class(root.state) == "dict" and class(root.param_groups) == "list" then
+      return names.put_ids(out, root, "") -- an optimizer alone
+    end
     for _, box in ipairs(MODEL) do
       if class(root[box]) == "dict" then
         boxed = true
