@@ -169,8 +169,11 @@ bool cf_node_check_depth(cf_node *root, cf_err *err);
  * take more than 2^22 steps (a node, or 1 KiB of an array), for shared nodes unfold. */
 bool cf_node_equal(const cf_node *a, const cf_node *b);
 
-/* A hash that is equal for equal trees (bounded like cf_node_equal), arrays by their bytes. */
-uint64_t cf_node_hash(const cf_node *node);
+/* A hash that is equal for equal trees (bounded like cf_node_equal), arrays by their bytes, and
+ * what lies in a file too where `peek` gives its bytes; else by the checksum of its record, or by
+ * its place. peek NULL: it gives none. */
+typedef const uint8_t *cf_peek(void *ctx, const cf_view *view);
+uint64_t cf_node_hash(const cf_node *node, cf_peek *peek, void *ctx);
 
 /* Python-like, one line, cut to about `most` bytes: {'a': (1, 2.5), 'm': megatron.X{...}}. Equal
  * nodes with equal order give the same text: plugins use it as a key for small tuples. */

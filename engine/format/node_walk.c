@@ -99,6 +99,8 @@ bool cf_node_check_depth(cf_node *root, cf_err *err)
 typedef struct cf_walk {
     int64_t steps; /* left */
     int depth;
+    cf_peek *peek; /* of a hash; may be NULL */
+    void *ctx;
 } cf_walk;
 
 static bool enter(cf_walk *walk)
@@ -281,14 +283,19 @@ static uint64_t hash_object(cf_walk *walk, const cf_object *object, uint64_t see
     return hash_dict(walk, &parts->pairs, hash_list(walk, &parts->items, true, seed));
 }
 
-static uint64_t hash_view(cf_walk *walk, const cf_view *v, bool by_bytes, uint64_t seed)
+static uint64_t hash_view(cf_walk *walk, const cf_view *v, uint64_t seed)
 {
+    const cf_storage *s = v->storage;
     seed = cf_hash(v->shape, v->ndim * sizeof *v->shape, seed + (uint64_t)v->dtype);
-    if (!by_bytes || v->storage->place != CF_IN_MEMORY)
-        return cf_hash(&v->offset, sizeof v->offset, seed);
+    const uint8_t *bytes = s->place == CF_IN_MEMORY ? s->bytes + v->offset
+                           : walk->peek             ? walk->peek(walk->ctx, v)
+                                                    : NULL;
     const size_t size = array_size(v);
-    walk->steps -= (int64_t)(size / BYTES_A_STEP);
-    return walk->steps < 0 ? seed : cf_hash(v->storage->bytes + v->offset, size, seed);
+    walk->steps -= bytes ? (int64_t)(size / BYTES_A_STEP) : 0;
+    if (bytes) return walk->steps < 0 ? seed : cf_hash(bytes, size, seed);
+    const uint64_t record[] = {s->crc, s->size}, place[] = {s->file, s->offset};
+    seed = cf_hash(v->stride, v->ndim * sizeof *v->stride, seed + v->offset);
+    return s->has_crc ? cf_hash(record, sizeof record, seed) : cf_hash(place, sizeof place, seed);
 }
 
 static uint64_t hash_value(cf_walk *walk, const cf_node *node)
@@ -310,9 +317,9 @@ static uint64_t hash_value(cf_walk *walk, const cf_node *node)
     case CF_NODE_OBJECT: return hash_object(walk, node->object, seed);
     case CF_NODE_GLOBAL: return cf_hash(node->global->name, strlen(node->global->name), seed);
     case CF_NODE_DTYPE: return cf_hash(&node->dtype, sizeof node->dtype, seed);
-    case CF_NODE_TENSOR: return hash_view(walk, node->view, false, seed);
+    case CF_NODE_TENSOR:
     case CF_NODE_ARRAY:
-    case CF_NODE_SCALAR: return hash_view(walk, node->view, true, seed);
+    case CF_NODE_SCALAR: return hash_view(walk, node->view, seed);
     case CF_NODE_STORAGE: return cf_hash(&node->storage->size, sizeof node->storage->size, seed);
     }
     return seed;
@@ -325,9 +332,9 @@ static uint64_t hash(cf_walk *walk, const cf_node *node)
     return h;
 }
 
-uint64_t cf_node_hash(const cf_node *node)
+uint64_t cf_node_hash(const cf_node *node, cf_peek *peek, void *ctx)
 {
-    cf_walk walk = {.steps = MOST_STEPS};
+    cf_walk walk = {.steps = MOST_STEPS, .peek = peek, .ctx = ctx};
     return hash(&walk, node);
 }
 
