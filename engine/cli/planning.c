@@ -94,8 +94,9 @@ bool cf_open_inputs(const cf_options *o, cf_source *source, cf_err *err)
     return cf_source_open(source, o->inputs, o->n_inputs, o->inert, err);
 }
 
-bool cf_read_opened(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
-                    cf_err *err)
+/* pieces: for a recipe that writes them */
+static bool read_opened(const cf_options *o, bool pieces, cf_scripts *scripts, cf_source *source,
+                        cf_catalogue *cat, cf_err *err)
 {
     const cf_filter filter = {.include = o->include.list,
                               .n_include = o->include.count,
@@ -106,8 +107,15 @@ bool cf_read_opened(const cf_options *o, cf_scripts *scripts, cf_source *source,
     cf_catalogue_init(cat, source);
     cat->values = o->values;
     cat->only_rank = o->only_rank;
+    cat->in_part = pieces;
     return cf_host_read(scripts, source, o->format, o->threads, cat, err) &&
            cf_catalogue_filter(cat, &filter, err);
+}
+
+bool cf_read_opened(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
+                    cf_err *err)
+{
+    return read_opened(o, false, scripts, source, cat, err);
 }
 
 bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
@@ -144,12 +152,11 @@ typedef struct planning {
 /* With --salvage faults of the input are collected, and what they are about is left out. */
 static bool read_for_plan(const cf_options *o, planning *p, cf_err *err)
 {
-    if (!o->salvage) return cf_read_inputs(o, &p->scripts, &p->source, &p->cat, err);
-    cf_faults_init(&p->faults);
     if (!cf_open_inputs(o, &p->source, err)) return false;
-    p->source.faults = &p->faults;
-    const bool ok = cf_read_opened(o, &p->scripts, &p->source, &p->cat, err) &&
-                    cf_losses_drop(&p->cat, &p->missing, err);
+    cf_faults_init(&p->faults);
+    if (o->salvage) p->source.faults = &p->faults;
+    const bool ok = read_opened(o, p->recipe.pieces, &p->scripts, &p->source, &p->cat, err) &&
+                    (!o->salvage || cf_losses_drop(&p->cat, &p->missing, err));
     p->source.faults = NULL;
     return ok;
 }

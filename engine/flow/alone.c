@@ -92,6 +92,14 @@ bool cf_row_alone(cf_catalogue *cat, cf_row *row, cf_err *err)
     return d == -2 ? flatten(cat, row, err) : join(cat, row, d, err);
 }
 
+void cf_row_in_part(cf_row *row)
+{
+    if (!row->n_pieces) row->dtype = CF_NO_DTYPE;
+    row->in_part = true;
+    row->numel = 0;
+    for (size_t i = 0; i < row->n_pieces; i++) row->numel += row->pieces[i].view->numel;
+}
+
 bool cf_alone_check(cf_catalogue *cat, cf_err *err)
 {
     size_t tensors = 0;
@@ -101,7 +109,8 @@ bool cf_alone_check(cf_catalogue *cat, cf_err *err)
     if (!cat->count)
         return cf_fail(err, CF_E_USAGE, "rank %d holds nothing: the ranks go up to %d",
                        cat->only_rank, cat->most_rank);
-    cf_text_printf(&cat->notes, "rank %d alone: %zu tensor%s as it holds them, %zu values\n",
-                   cat->only_rank, tensors, tensors == 1 ? "" : "s", cat->count - tensors);
+    cf_text_printf(&cat->notes, "rank %d alone: %s%zu tensor%s%s, %zu values\n", cat->only_rank,
+                   cat->in_part ? "its pieces of " : "", tensors, tensors == 1 ? "" : "s",
+                   cat->in_part ? "" : " as it holds them", cat->count - tensors);
     return true;
 }

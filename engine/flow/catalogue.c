@@ -320,6 +320,7 @@ static void take_aliases(cf_catalogue *cat)
         row->pieces = of->pieces;
         row->n_pieces = of->n_pieces;
         row->broken = of->broken;
+        row->in_part = of->in_part;
     }
 }
 
@@ -352,29 +353,10 @@ static void note_misnamed(cf_catalogue *cat)
                    cat->n_misnamed > 4 ? ", ..." : "");
 }
 
-/* How many ranks hold something; what lies in files of no rank in particular is one's if all does.
- */
-static int64_t ranks_seen(cf_catalogue *cat)
-{
-    int64_t n = 0;
-    cf_map seen;
-    cf_map_init(&seen, &cat->arena);
-    for (size_t i = 0; i < cat->count; i++) {
-        const cf_row *row = cat->rows[i];
-        for (size_t k = 0; k < row->n_pieces + row->n_values; k++) {
-            const int32_t *rank =
-                k < row->n_pieces ? &row->pieces[k].rank : &row->values[k - row->n_pieces].rank;
-            bool fresh = false;
-            if (*rank >= 0) cf_map_put(&seen, rank, sizeof *rank, &fresh);
-            n += fresh;
-        }
-    }
-    return cat->count ? cf_max(n, 1) : 0;
-}
-
 bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles, cf_err *err)
 {
-    const bool alone = cat->only_rank >= 0;
+    const bool alone = cat->only_rank >= 0, in_part = alone && cat->in_part;
+    if (in_part) cf_save_said_world(cat);
     if (!alone && (!cf_save_same(cat, err) || (!cf_save_world(cat, err) && !taken(cat, NULL, err))))
         return false;
     if (!cf_losses_check(cat, err)) return false;
@@ -385,10 +367,13 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
         cf_row *row = cat->rows[i];
         if (row->alias) continue;
         if (!is_tensor(row)) continue;
-        ok = !alone || cf_row_alone(cat, row, err);
+        ok = !alone || in_part || cf_row_alone(cat, row, err);
         if (!is_tensor(row)) continue;
-        ok =
-            ok && (row->shape || take_hull(cat, row, err)) && cf_row_whole(cat, row, &scratch, err);
+        ok = ok && (row->shape || take_hull(cat, row, err));
+        if (in_part)
+            cf_row_in_part(row);
+        else
+            ok = ok && cf_row_whole(cat, row, &scratch, err);
         row->broken |= row->hull && !row->n_pieces; /* all of them were lost */
         if (!ok) {
             cf_err_in_member(err, row->key);
@@ -404,7 +389,39 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
     for (size_t i = 0; i < cat->count; i++)
         if (!cf_role_find(&cat->arena, cat->rows[i], roles, n_roles))
             return cf_arena_ok(&cat->arena, err);
-    if (!cat->world) cat->world = cf_max(ranks_seen(cat), cat->writers);
+    if (!cat->world && !in_part) { /* one rank alone does not know */
+        int32_t *ranks; /* what lies in files of no rank in particular is one's if all does */
+        const int64_t seen = (int64_t)cf_catalogue_ranks(cat, &cat->arena, &ranks);
+        cat->world = cf_max(cat->count ? cf_max(seen, 1) : 0, cat->writers);
+    }
     note_misnamed(cat);
     return (cf_save_values(cat, err) || taken(cat, NULL, err)) && cf_arena_ok(&cat->arena, err);
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+size_t cf_catalogue_ranks(const cf_catalogue *cat, cf_arena *arena, int32_t **ranks)
+{
+    int32_t *list = NULL;
+    size_t n = 0, cap = 0;
+    cf_map seen;
+    cf_map_init(&seen, arena);
+    for (size_t i = 0; i < cat->count; i++) {
+        const cf_row *row = cat->rows[i];
+        for (size_t k = 0; k < row->n_pieces + row->n_values; k++) {
+            const int32_t *rank =
+                k < row->n_pieces ? &row->pieces[k].rank : &row->values[k - row->n_pieces].rank;
+            bool fresh;
+            if (*rank < 0 || !cf_map_put(&seen, rank, sizeof *rank, &fresh) || !fresh) continue;
+            int32_t *place = CF_PUSH(arena, list, n, cap);
+            if (place) *place = *rank;
+        }
+    }
+    if (n) qsort(list, n, sizeof *list, by_rank);
+    *ranks = list;
+    return n;
 }

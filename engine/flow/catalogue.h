@@ -49,6 +49,7 @@ typedef struct cf_row {
     int64_t written;         /* elements that views of it were written of */
     bool differs;            /* a value that differs between ranks */
     bool broken;             /* not whole: why is among the source's faults */
+    bool in_part;            /* one rank's pieces, in their places; numel: of these */
 } cf_row;
 
 /* Why something is lost: what is wrong with a file. */
@@ -90,6 +91,7 @@ typedef struct cf_catalogue {
     int64_t writers; /* so many wrote it together, each piece once; 0: each what it has */
     cf_values values;
     int32_t only_rank; /* --only-rank: pieces and values of others are passed over; -1: of none */
+    bool in_part; /* with it: what is left keeps its place in the whole, for recipes of pieces */
     int32_t most_rank; /* the largest that was met, where that is so */
     cf_text misnamed;  /* files named for another rank than they hold */
     size_t n_misnamed;
@@ -161,5 +163,8 @@ const char *cf_values_kept(cf_values values, size_t n);
 const cf_node *cf_row_value(const cf_row *row, size_t number);
 
 cf_row *cf_catalogue_find(const cf_catalogue *cat, const char *key);
+
+/* Copies the ranks that hold pieces or values, ascending, into a list of the arena. */
+size_t cf_catalogue_ranks(const cf_catalogue *cat, cf_arena *arena, int32_t **ranks);
 
 #endif

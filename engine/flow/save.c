@@ -308,17 +308,21 @@ static bool twice(const cf_catalogue *cat, const cf_said *a, const cf_said *b, c
     return cf_err_hint(err, "by what is inside, and they differ: one of them is of another save");
 }
 
+void cf_save_said_world(cf_catalogue *cat)
+{
+    for (size_t i = 0; i < cat->n_said; i++)
+        if (!cat->said[i].key && cat->said[i].size >= 0) cat->world = cat->said[i].size;
+}
+
 bool cf_save_world(cf_catalogue *cat, cf_err *err)
 {
     size_t n = 0, lost = 0, room = 0;
     const cf_said **ranks = CF_NEWS(&cat->arena, const cf_said *, cat->n_said + 1);
     if (!ranks) return cf_arena_ok(&cat->arena, err);
     for (size_t i = 0; i < cat->n_said; i++) {
-        const cf_said *s = &cat->said[i];
-        if (s->key) continue;
-        ranks[n++] = s;
-        if (s->size >= 0) cat->world = s->size;
+        if (!cat->said[i].key) ranks[n++] = &cat->said[i];
     }
+    cf_save_said_world(cat);
     if (!cat->world) return true;
     cat->said_world = true;
     qsort(ranks, n, sizeof *ranks, by_said_rank);

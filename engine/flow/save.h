@@ -19,6 +19,8 @@ bool cf_save_same(const cf_catalogue *cat, cf_err *err);
 /* A missing rank is E_MISSING_FILE, with what lives only there; a surplus one, one that is there
  * twice and worlds that differ are E_META_CONFLICT. Sets cat->world. */
 bool cf_save_world(cf_catalogue *cat, cf_err *err);
+/* How many ranks the files that are here say there were, whoever of them is missing. */
+void cf_save_said_world(cf_catalogue *cat);
 /* Notes which values differ and between which ranks; --values strict refuses them. */
 bool cf_save_values(cf_catalogue *cat, cf_err *err);
 

@@ -69,6 +69,11 @@ const cf_tensor *cf_tensor_of_view(cf_arena *arena, const cf_view *view, cf_row 
 
 const cf_tensor *cf_tensor_of_row(cf_arena *arena, cf_row *row, cf_err *err)
 {
+    if (row->in_part) {
+        cf_fail(err, CF_E_COVERAGE, "%s is here in part, as one rank holds it", row->key);
+        cf_err_hint(err, "a recipe of pieces writes row:pieces()");
+        return NULL;
+    }
     cf_tensor *t = CF_NEW(arena, cf_tensor);
     cf_term *term = CF_NEW(arena, cf_term);
     cf_tile *tiles = CF_NEWS(arena, cf_tile, row->n_pieces + 1);

@@ -257,13 +257,26 @@ static int sel_show(lua_State *L)
     return 1;
 }
 
+static void push_ranks(lua_State *L, const cf_catalogue *cat)
+{
+    int32_t *ranks = NULL;
+    const size_t n = cf_catalogue_ranks(cat, cf_view_arena(L), &ranks);
+    lua_createtable(L, (int)n, 0);
+    for (size_t i = 0; i < n; i++) {
+        lua_pushinteger(L, ranks[i]);
+        lua_rawseti(L, -2, (lua_Integer)i + 1);
+    }
+}
+
 static bool sel_field(lua_State *L, const char *key)
 {
     const cf_catalogue *cat = check_selection(L)->cat;
     if (strcmp(key, "world") == 0)
-        lua_pushinteger(L, cat->world);
+        cat->world ? lua_pushinteger(L, cat->world) : lua_pushnil(L);
     else if (strcmp(key, "format") == 0)
         lua_pushstring(L, cat->format);
+    else if (strcmp(key, "ranks") == 0)
+        push_ranks(L, cat);
     else
         return false;
     return true;
@@ -323,7 +336,9 @@ static bool row_field(lua_State *L, const char *key)
     else if (strcmp(key, "dtype") == 0)
         tensor ? (void)lua_pushstring(L, cf_dtype_of(row->dtype)->name) : lua_pushnil(L);
     else if (strcmp(key, "shape") == 0)
-        tensor ? cf_push_sizes(L, row->ndim, row->shape) : lua_pushnil(L);
+        /* the hull of one rank's pieces is not that of all */
+        tensor && !(row->in_part && row->hull) ? cf_push_sizes(L, row->ndim, row->shape)
+                                               : lua_pushnil(L);
     else if (strcmp(key, "view") == 0)
         tensor ? push_whole(L, row) : lua_pushnil(L);
     else if (strcmp(key, "value") == 0)
@@ -410,7 +425,7 @@ void cf_bind_cat(lua_State *L)
                                         {"__gc", sel_free},
                                         {"__tostring", sel_show},
                                         {NULL, NULL}};
-    static const char *const sel_fields[] = {"world", "format", NULL};
+    static const char *const sel_fields[] = {"world", "ranks", "format", NULL};
     static const cf_handle selection = {SELECTION, sel_methods, sel_fields, sel_field, sel_meta};
 
     static const luaL_Reg row_methods[] = {{"pieces", row_pieces}, {NULL, NULL}};

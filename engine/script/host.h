@@ -45,6 +45,7 @@ typedef struct cf_recipe {
     cf_arena arena;
     const cf_script *script;
     const char *about;
+    bool pieces;        /* it writes pieces: with --only-rank they keep their places in the whole */
     cf_option *options; /* by name */
     size_t n_options;
 } cf_recipe;

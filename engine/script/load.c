@@ -11,19 +11,16 @@ typedef struct field_rule {
 } field_rule;
 
 static const field_rule format_rules[] = {
-    {"api", LUA_TNUMBER, true},     {"about", LUA_TSTRING, true},
-    {"roles", LUA_TTABLE, false},   {"detect", LUA_TFUNCTION, true},
-    {"files", LUA_TFUNCTION, true}, {"read", LUA_TFUNCTION, true},
-    {"whole", LUA_TTABLE, false},   {NULL, 0, false}};
+    {"api", LUA_TNUMBER, true},      {"about", LUA_TSTRING, true},   {"roles", LUA_TTABLE, false},
+    {"detect", LUA_TFUNCTION, true}, {"files", LUA_TFUNCTION, true}, {"read", LUA_TFUNCTION, true},
+    {"whole", LUA_TTABLE, false},    {"apart", LUA_TBOOLEAN, false}, {NULL, 0, false}};
 static const field_rule policy_rules[] = {{"api", LUA_TNUMBER, true},
                                           {"about", LUA_TSTRING, true},
                                           {"choose", LUA_TFUNCTION, true},
                                           {NULL, 0, false}};
-static const field_rule recipe_rules[] = {{"api", LUA_TNUMBER, true},
-                                          {"about", LUA_TSTRING, true},
-                                          {"options", LUA_TTABLE, false},
-                                          {"plan", LUA_TFUNCTION, true},
-                                          {NULL, 0, false}};
+static const field_rule recipe_rules[] = {
+    {"api", LUA_TNUMBER, true},      {"about", LUA_TSTRING, true},  {"options", LUA_TTABLE, false},
+    {"pieces", LUA_TBOOLEAN, false}, {"plan", LUA_TFUNCTION, true}, {NULL, 0, false}};
 
 void cf_load_script(lua_State *L, const cf_script *script)
 {
@@ -77,7 +74,7 @@ static void check_table(lua_State *L, const field_rule *rules, const char *kind,
     } else {
         lua_pop(L, 1);
     }
-    const char *names[8];
+    const char *names[16];
     int count = 0;
     for (const field_rule *r = rules; r->name; r++) names[count++] = r->name;
     names[count] = NULL;

@@ -157,6 +157,7 @@ typedef struct listing {
     size_t n_roles;
     const char *marks[MOST_MARKS]; /* of a whole save */
     size_t n_marks;
+    bool apart; /* a rank's files say all that it holds */
     bool *seen; /* one a file of the source */
 } listing;
 
@@ -229,6 +230,9 @@ static int whole_job(lua_State *L)
 static int files_job(lua_State *L)
 {
     listing *list = lua_touserdata(L, 1);
+    push_hook(L, "apart");
+    list->apart = lua_toboolean(L, -1);
+    lua_pop(L, 1);
     push_hook(L, "files");
     cf_push_dir(L);
     lua_call(L, 1, 1);
@@ -367,9 +371,11 @@ static bool file_job(void *ctx, uint64_t number, int thread, cf_err *err)
     return go_on;
 }
 
-static bool read_all(reading *r, int threads, cf_err *err)
+static bool read_list(reading *r, const listing *list, int threads, cf_err *err)
 {
-    const uint64_t count = r->list->count;
+    const uint64_t count = list->count;
+    r->list = list;
+    r->merged = r->spoilt = 0;
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     if (threads < 1) threads = 1;
     r->lead = 2 * (uint64_t)threads + 2;
@@ -394,6 +400,24 @@ static bool read_all(reading *r, int threads, cf_err *err)
     free(r->hosts);
     free(r->parts);
     return ok;
+}
+
+/* With --only-rank the files that are named for the rank are read first, if the format says that
+ * they know all that it holds: a job array that reads all files in each job would read them
+ * squared. The others are read if there is no such file, or a name turned out to be wrong. */
+static bool read_all(reading *r, const listing *list, int threads, cf_err *err)
+{
+    listing own = {.arena = list->arena}, rest = own;
+    for (size_t i = 0; list->apart && r->cat->only_rank >= 0 && i < list->count; i++) {
+        listing *of = list->files[i].rank == r->cat->only_rank ? &own : &rest;
+        listed *place = CF_PUSH(of->arena, of->files, of->count, of->cap);
+        if (!place) return cf_arena_ok(of->arena, err);
+        *place = list->files[i];
+        if (place->rank < 0) return read_list(r, list, threads, err); /* it may be of several */
+    }
+    if (!own.count) return read_list(r, list, threads, err);
+    return read_list(r, &own, threads, err) &&
+           (!r->cat->n_misnamed || !rest.count || read_list(r, &rest, threads, err));
 }
 
 /* Beside each listed file those of the same path in other folders. */
@@ -492,9 +516,8 @@ bool cf_host_read(cf_scripts *scripts, cf_source *source, const char *format, in
     listing list = {.arena = &cat->arena};
     list.seen = CF_NEWS(&cat->arena, bool, source->dir.count);
     CF_TRY(cf_arena_ok(&cat->arena, err));
-    reading r = {
-        .scripts = scripts, .source = source, .script = found.script, .list = &list, .cat = cat};
-    const bool read = list_files(&r, &list, err) && read_all(&r, threads, err);
+    reading r = {.scripts = scripts, .source = source, .script = found.script, .cat = cat};
+    const bool read = list_files(&r, &list, err) && read_all(&r, &list, threads, err);
     cf_source_forget(source);
     const bool ok = read && cf_catalogue_finish(cat, list.roles, list.n_roles, err);
     name_whole(source, &list, cat, ok, err);

@@ -90,7 +90,9 @@ static int learn_job(lua_State *L)
     load_table(L, recipe->script);
     lua_getfield(L, -1, "about");
     recipe->about = keep(L, recipe, -1);
-    lua_getfield(L, -2, "options");
+    lua_getfield(L, -2, "pieces");
+    recipe->pieces = lua_toboolean(L, -1);
+    lua_getfield(L, -3, "options");
     if (lua_isnil(L, -1)) return 0;
     size_t cap = 0;
     for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {

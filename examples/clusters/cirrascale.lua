@@ -30,6 +30,7 @@ return {
   api = 1,
   about = "Cirrascale: rank files of a Beaker result on NFS",
   roles = ranks.roles,
+  apart = true,
 
   detect = function(dir)
     if #found(dir) > 0 and dir:has("results/**") then

@@ -29,6 +29,7 @@ return {
   api = 1,
   about = "Kempner: rank files of HYBRID_SHARD runs, some purged",
   roles = ranks.roles,
+  apart = true,
 
   -- lenient where others are strict: only where it was named, and for a folder that lacks ranks
   detect = function(dir)

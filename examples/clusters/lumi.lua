@@ -22,6 +22,7 @@ return {
   api = 1,
   about = "LUMI: <job>/step<N>/rank<R>.pt, the newest whole step",
   roles = ranks.roles,
+  apart = true,
 
   detect = function(dir)
     local list = steps.list(dir, table.unpack(PATTERNS))

@@ -32,6 +32,7 @@ return {
   api = 1,
   about = "MosaicML: rank files in a folder for each node",
   roles = ranks.roles,
+  apart = true,
 
   detect = function(dir)
     local nodes, n = {}, 0

@@ -18,16 +18,16 @@ end
 return {
   api = 1,
   about = "Write every piece of every tensor as a file of its own",
+  pieces = true,
 
   plan = function(cat, plan)
-    local ranks, number = {}, 0
+    local number = 0
     for key, row in pairs(cat:tensors()) do
       number = number + 1
       local n = 0
       for piece in row:pieces() do
         n = n + 1
         local rank = math.max(piece.rank, 0)
-        ranks[rank] = true
         local at = piece.at
         plan:write(("pieces/%s/%d-%d.safetensors"):format(folder(key, number), rank, n), {
           data = piece.view,
@@ -39,17 +39,17 @@ return {
             name = row.name,
             kind = piece.kind,
             at = type(at) == "table" and table.concat(at, ",") or tostring(at),
-            shape = table.concat(row.shape, ","),
+            -- not known to one rank where the boxes of all are the whole
+            shape = row.shape and table.concat(row.shape, ","),
           },
         })
       end
     end
-    local first
-    for rank in pairs(ranks) do
-      first = math.min(first or rank, rank)
+    for _, rank in ipairs(cat.ranks) do
+      rank = math.max(rank, 0)
       plan:write(("ranks/%d.json"):format(rank), { world = cat.world, format = cat.format })
     end
-    plan:write(("values/%d.json"):format(first or 0), cat:values())
+    plan:write(("values/%d.json"):format(math.max(cat.ranks[1] or 0, 0)), cat:values())
     plan:copy("config.*", "*.yaml", "tokenizer*", "generation_config.json")
   end,
 }

@@ -51,6 +51,7 @@ function require(name) end
 ---@field files fun(dir: ckptflow.Dir): ckptflow.File[]  what to read, each once; none at all is E_MISSING_FILE
 ---@field read fun(file: ckptflow.File, out: ckptflow.Out, dir: ckptflow.Dir)  once for each file, perhaps many at once in Lua states of their own; keeps nothing
 ---@field whole? string[]  paths of files, at most 8, that a whole save has (with "!" in front: has not), as { ".metadata", "!.metadata.tmp" }: where this one lacks something, the newest folder beside it that has them is named. Scripts see nothing of those folders
+---@field apart? boolean  the files whose `{rank}` is N say all that rank N holds (no alias, name or shape comes from another's): with --only-rank N no others are read
 
 ---@class (exact) ckptflow.Policy
 ---@field api 1
@@ -66,6 +67,7 @@ function require(name) end
 ---@class (exact) ckptflow.Recipe
 ---@field api 1
 ---@field about string
+---@field pieces? boolean  it writes pieces, not whole tensors: with --only-rank they keep their places in the whole (without it what the rank holds becomes a tensor of its own). Then `row.view` raises E_COVERAGE, and `row.shape` is nil where no file says it
 ---@field options? table<string, boolean|number|string|ckptflow.Option>  a default, or more; max_shard_size becomes --max-shard-size and a line of --help. A name of ckptflow's own options is L_ERROR
 ---@field plan fun(cat: ckptflow.Selection, plan: ckptflow.Plan, opt: table)  records what to write, returns nothing. When it ends every row must be written or dropped, else L_PLAN names the first that is not
 
@@ -332,7 +334,8 @@ function Out:items(tensors, places, fields) end
 --- Rows of the catalogue under names: pairs(sel) gives name, row in the checkpoint's order, #sel
 --- counts. Every method gives a new one.
 ---@class ckptflow.Selection
----@field world integer  ranks that wrote the checkpoint
+---@field world? integer  ranks that wrote the checkpoint; nil if one of them alone is read and does not say
+---@field ranks integer[]  those that hold something of it, ascending
 ---@field format string  the format's name
 local Selection = {}
 

@@ -13,13 +13,13 @@ end
 
 local function read_piece(file, out)
   local meta, data = file.meta, file.root.data
-  if not (meta.key and meta.shape and meta.at and data) then
+  if not (meta.key and meta.at and data) then
     file:refuse("no piece: its header has no place in a tensor", "explode writes one")
   end
   if meta.kind == "range" then
     out:range(meta.key, numbers(meta.shape), numbers(meta.at)[1], data)
   else
-    out:piece(meta.key, numbers(meta.shape), numbers(meta.at), data)
+    out:piece(meta.key, meta.shape and numbers(meta.shape), numbers(meta.at), data)
   end
   out:name(meta.key, meta.role, meta.name)
 end
@@ -42,7 +42,7 @@ return {
 
   read = function(file, out, dir)
     if file.folder == "ranks/" then
-      out:world(file.root.world)
+      out:world(file.root.world or #dir:glob("ranks/{rank}.json"))
     elseif file.folder == "values/" then
       local beside = file.name:gsub("json$", "safetensors")
       local function find(name)

@@ -9,6 +9,7 @@ return {
   api = 1,
   about = "OLMo torch_legacy: rank<N>.pt with ShardedTensors",
   roles = ranks.roles,
+  apart = true,
 
   detect = function(dir)
     local file = dir:glob("rank{rank}.pt")[1]

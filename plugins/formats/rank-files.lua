@@ -16,6 +16,7 @@ return {
   api = 1,
   about = "rank files of torch.save, one a rank",
   roles = { { "model", "model.{name}" }, { "optim", "optim.state.{name}" } },
+  apart = true,
 
   detect = function(dir)
     if dir:has("rank{rank}.pt") then
