@@ -47,17 +47,25 @@ CASES = {
 }
 
 
+def told(command):
+    """What it wrote to stdout, wall and CPU seconds."""
+    with tempfile.TemporaryFile() as errors:
+        start = time.perf_counter()
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+        said = child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        wall = time.perf_counter() - start
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            errors.seek(0)
+            words = " ".join(map(str, command))
+            sys.exit(f"{words}: exit {child.returncode}\n{errors.read().decode()}")
+    return said.decode(), wall, usage.ru_utime + usage.ru_stime
+
+
 def timed(command):
     """Wall and CPU seconds."""
-    start = time.perf_counter()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    said = child.stderr.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    wall = time.perf_counter() - start
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        sys.exit(f"{' '.join(command)}: exit {child.returncode}\n{said.decode()}")
-    return wall, usage.ru_utime + usage.ru_stime
+    return told(command)[1:]
 
 
 def tree(pid):
@@ -84,14 +92,22 @@ def peak(pid):
     return 0
 
 
+def samples(command):
+    """{pid: peak} of the processes that live, again and again while the command runs."""
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while child.poll() is None:
+        yield {pid: peak(pid) for pid in tree(child.pid)}
+        time.sleep(0.0005)
+    if child.returncode:
+        sys.exit(f"{' '.join(command)}: exit {child.returncode}")
+
+
 def memory(command):
     """Peaks of the processes, in order of their birth."""
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     peaks = {}
-    while child.poll() is None:
-        for pid in tree(child.pid):
-            peaks[pid] = max(peak(pid), peaks.get(pid, 0))
-        time.sleep(0.0005)
+    for living in samples(command):
+        for pid, most in living.items():
+            peaks[pid] = max(most, peaks.get(pid, 0))
     return list(peaks.values())
 
 

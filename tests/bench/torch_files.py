@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+import run
+
 HERE = pathlib.Path(__file__).resolve().parent
 PYTHON = HERE.parent.parent / "build" / "interop-venv" / "bin" / "python"
 
@@ -44,18 +46,6 @@ print(time.perf_counter() - wall, sum(os.times()[:2]) - cpu)
 """
 
 
-def run(command):
-    wall = time.perf_counter()
-    child = subprocess.Popen([str(w) for w in command], stdout=subprocess.PIPE)
-    said = child.stdout.read().split()
-    _, status, usage = os.wait4(child.pid, 0)
-    wall = time.perf_counter() - wall
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        sys.exit(f"{command}: exit {child.returncode}")
-    return said, wall, usage.ru_utime + usage.ru_stime
-
-
 def contenders(a, source, out):
     yield "cp", ["cp", source, out]
     for threads in (1, 2):
@@ -77,7 +67,7 @@ def main():
     if not a.python.exists():
         print(f"skipped: no torch ({a.python})")
         return
-    first = ["chrt", "-f", "10"] if os.geteuid() == 0 else []
+    before = run.priority()
     with tempfile.TemporaryDirectory(prefix="ckptflow-bench-", dir=a.folder) as folder:
         source, out = pathlib.Path(folder) / "in.pt", pathlib.Path(folder) / "out"
         subprocess.run([a.python, "-c", MAKE, source, str(a.size)], check=True)
@@ -88,9 +78,9 @@ def main():
                 shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
                 os.sync()
                 time.sleep(0.2)
-                said, wall, cpu = run(first + commands[name])
+                said, wall, cpu = run.told(before + [str(word) for word in commands[name]])
                 if name in PEERS:
-                    wall, cpu = float(said[0]), float(said[1])
+                    wall, cpu = map(float, said.split())
                 times[name].append((wall, cpu))
         print("| one torch file | wall s | CPU s | cp wall / wall (min-max) |\n|---|---|---|---|")
         for name, rounds in times.items():

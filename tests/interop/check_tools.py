@@ -6,9 +6,9 @@ import importlib.util
 import io
 import json
 import os
+import subprocess
 import sys
 import types
-import unittest.mock
 
 import torch
 
@@ -17,24 +17,11 @@ import check_olmo_kinds
 import check_recipes
 import common
 
+BENCH = common.FIXTURES.parent / "bench"
+sys.path.append(str(BENCH))
+import olmo_unshard
+
 os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # OLMo's and DeepSpeed's tools expect it
-
-
-# What ai2-olmo imports at its top and none of these checks uses, where it is not installed.
-UNUSED = """datasets boto3 botocore botocore.exceptions botocore.config cached_path cached_path.schemes
-google google.api_core google.api_core.retry google.cloud requests torchmetrics wandb""".split()
-
-
-def import_olmo():
-    missing = {name for name in UNUSED if importlib.util.find_spec(name.split(".")[0]) is None}
-    for name in missing:
-        sys.modules[name] = unittest.mock.MagicMock()
-    try:
-        importlib.import_module("olmo.checkpoint")
-        return importlib.import_module("olmo")
-    finally:
-        for name in missing:
-            del sys.modules[name]
 
 
 def quietly(call, *arguments, **options):
@@ -158,7 +145,7 @@ def check_fairscale(tool, folder):
 
 def check_unsharder(world, old, tool, folder):
     """OLMo's LocalShardedCheckpointer on both layouts of torch."""
-    import_olmo()
+    olmo_unshard.import_olmo()
     from olmo.checkpoint import LocalShardedCheckpointer
 
     check_olmo_kinds.write_local(folder / "in", world, old)
@@ -178,6 +165,17 @@ def check_unsharder(world, old, tool, folder):
             for state, tensor in optim["state"][id_].items():
                 want[f"optim.{name}.{state}"] = tensor
     common.hold(want, tool.run("unshard.lua", folder / "in", folder / "out"))
+
+
+def check_legacy_unsharder(tool, folder):
+    """OLMo's TorchLegacyShardedCheckpointer on what tests/bench/generate.py writes."""
+    ranks = [sys.executable, BENCH / "generate.py", folder / "in", "--ranks", "3", "--size", "2MiB"]
+    subprocess.run(ranks, check=True)
+    olmo_unshard.import_olmo()
+    olmo_unshard.unshard(folder / "in", folder / "theirs", "torch")
+    for to in ("torch", "safetensors"):
+        out = tool.run("unshard.lua", folder / "in", folder / to, "--to", to)
+        tool.same(folder / "theirs", out, "--include", "model.*", "--include", "optim.*")
 
 
 def check_transformers(recipe, tool, folder):
@@ -200,7 +198,7 @@ def check_olmo_forward(tool, folder):
     """The same logits from OLMo's own model and from transformers', of a random OLMo 2."""
     import transformers
 
-    olmo = import_olmo()
+    olmo = olmo_unshard.import_olmo()
     config = olmo.ModelConfig(
         d_model=32, n_heads=4, n_kv_heads=2, n_layers=2, mlp_hidden_size=128, vocab_size=50,
         embedding_size=52, max_sequence_length=16, rope=True, rope_theta=10000, activation_type="swiglu",
@@ -237,6 +235,7 @@ CHECKS = [
     ("accelerate", "merge-weights", check_accelerate),
     ("lightning", "fabric's loader", check_lightning),
     ("fairscale", "consolidate_shard_weights", check_fairscale),
+    ("olmo", "unsharder of torch_legacy", check_legacy_unsharder),
     ("olmo", "unsharder of local, torch 2.1", check_unsharder, 3, False),
     ("olmo", "unsharder of local, torch 2.0", check_unsharder, 3, True),
     ("transformers", "loads olmo2", check_transformers, "olmo2"),

@@ -32,6 +32,12 @@ class Tool:
         for word in words:
             assert word in done.stderr, f"no {word!r} in {done.stderr.strip()}"
 
+    def same(self, a, b, *options):
+        """`diff` finds none between them."""
+        command = [self.binary, "diff", a, b, *options]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+        assert done.returncode == 0, f"exit {done.returncode}: {done.stderr}{done.stdout}"
+
     def format(self, checkpoint):
         """What `inspect` recognises it as, and its notes."""
         done = subprocess.run([self.binary, "inspect", checkpoint], capture_output=True, text=True)
