@@ -21,17 +21,18 @@ return {
   pieces = true,
 
   plan = function(cat, plan)
-    local number = 0
+    local paths, number = {}, 0
     for key, row in pairs(cat:tensors()) do
       number = number + 1
       local n = 0
       for piece in row:pieces() do
         n = n + 1
         local rank = math.max(piece.rank, 0)
+        local path = ("pieces/%s/%d-%d.safetensors"):format(folder(key, number), rank, n)
+        paths[rank] = paths[rank] or {}
+        table.insert(paths[rank], path)
         local at = piece.at
-        plan:write(("pieces/%s/%d-%d.safetensors"):format(folder(key, number), rank, n), {
-          data = piece.view,
-        }, {
+        plan:write(path, { data = piece.view }, {
           dtype = "keep",
           meta = {
             key = key,
@@ -47,7 +48,11 @@ return {
     end
     for _, rank in ipairs(cat.ranks) do
       rank = math.max(rank, 0)
-      plan:write(("ranks/%d.json"):format(rank), { world = cat.world, format = cat.format })
+      plan:write(("ranks/%d.json"):format(rank), {
+        world = cat.world,
+        format = cat.format,
+        pieces = paths[rank] or {},
+      })
     end
     plan:write(("values/%d.json"):format(math.max(cat.ranks[1] or 0, 0)), cat:values())
     plan:copy("config.*", "*.yaml", "tokenizer*", "generation_config.json")

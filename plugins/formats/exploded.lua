@@ -37,7 +37,22 @@ return {
   end,
 
   files = function(dir)
-    return dir:glob("pieces/*/{rank}-{n}.safetensors", "values/{rank}.json", "ranks/{rank}.json")
+    local list = dir:glob("pieces/*/{rank}-{n}.safetensors")
+    local here = {}
+    for _, file in ipairs(list) do
+      here[file.name] = true
+    end
+    for _, file in ipairs(dir:glob("ranks/{rank}.json")) do
+      for _, name in pairs(file.root.pieces) do -- where all of a tensor's are gone no other file knows
+        if not here[name] then
+          file:refuse("there is no " .. name, "copy the folder again", "E_MISSING_FILE")
+        end
+      end
+    end
+    for _, file in ipairs(dir:glob("values/{rank}.json", "ranks/{rank}.json")) do
+      list[#list + 1] = file
+    end
+    return list
   end,
 
   read = function(file, out, dir)
