@@ -46,15 +46,15 @@ return {
         })
       end
     end
-    for _, rank in ipairs(cat.ranks) do
-      rank = math.max(rank, 0)
+    local ranks = #cat.ranks > 0 and cat.ranks or { 0 }
+    for _, rank in ipairs(ranks) do
       plan:write(("ranks/%d.json"):format(rank), {
         world = cat.world,
         format = cat.format,
         pieces = paths[rank] or {},
       })
     end
-    plan:write(("values/%d.json"):format(math.max(cat.ranks[1] or 0, 0)), cat:values())
+    plan:write(("values/%d.json"):format(ranks[1]), cat:values())
     plan:copy("config.*", "*.yaml", "tokenizer*", "generation_config.json")
   end,
 }

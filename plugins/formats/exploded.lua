@@ -43,7 +43,7 @@ return {
       here[file.name] = true
     end
     for _, file in ipairs(dir:glob("ranks/{rank}.json")) do
-      for _, name in pairs(file.root.pieces) do -- where all of a tensor's are gone no other file knows
+      for _, name in pairs(file.root.pieces) do -- where all of a tensor's are gone
         if not here[name] then
           file:refuse("there is no " .. name, "copy the folder again", "E_MISSING_FILE")
         end
