@@ -49,19 +49,12 @@ local function read_weights(file, out, dir)
   end
 end
 
---- Only the first optimizer's states get the names of parameters: those of the next are other
---- models'.
 local function read_optimizer(file, out)
   local before = prefix(file, "optimizer")
   for key, node in file:walk() do
     torch.put(out, before .. key, node, file)
-    if file.number and key:find("^state%.") then
-      out:name(before .. key, "optim", before .. key)
-    end
   end
-  if not file.number then
-    names.put_ids(out, file.root, before)
-  end
+  names.put_ids(out, file.root, before, file.number)
 end
 
 local function read_rest(file, out)

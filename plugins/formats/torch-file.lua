@@ -5,7 +5,13 @@ local torch = require("ckptflow.torch")
 
 local MODEL = { "model", "state_dict", "module", "model_state_dict" }
 local TENSORS = { tensor = true, ShardedTensor = true, DTensor = true }
-local OPTIM = { "optimizer", "optim", "optimizer_state_dict" }
+local OPTIM = {
+  "optimizer",
+  "optim",
+  "optimizer_state_dict",
+  "optimizer_states", -- Lightning: a list
+  "last_optimizer_state", -- fairseq
+}
 
 ---@type ckptflow.Format
 return {
@@ -49,10 +55,13 @@ return {
         out:name(name, "model", name)
       end
     end
-    for _, box in ipairs(OPTIM) do
-      local optim = boxed and root[box]
+    for _, box in ipairs(boxed and OPTIM or {}) do
+      local optim = root[box]
       if class(optim) == "dict" and optim.param_groups then
         names.put_ids(out, optim, box .. ".")
+      end
+      for i, each in pairs(class(optim) == "list" and optim or {}) do
+        names.put_ids(out, each, ("%s.%d."):format(box, i - 1), i > 1)
       end
     end
   end,

@@ -10,7 +10,9 @@
 enum { FILES = 4, SIDE = 4, MOST_ELEMENTS = 4 * 4 * 4 };
 
 static cf_dir_file names[FILES] = {{.path = "f0"}, {.path = "f1"}, {.path = "f2"}, {.path = "f3"}};
-static cf_source source = {.dir = {.files = names, .count = FILES}};
+static const char *const nowhere_at_all[] = {"/dev/null/none"}; /* no file of them can be opened */
+static cf_source source = {
+    .dir = {.roots = nowhere_at_all, .n_roots = 1, .files = names, .count = FILES}};
 static const cf_storage nowhere = {.place = CF_NOWHERE, .size = 1 << 20, .name = ""};
 
 /* Elements of a row-major stretch. */
