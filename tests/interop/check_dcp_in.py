@@ -353,6 +353,29 @@ def check_tensor_parallel(tool, folder):
     hold(tool, folder / "tp", folder)
 
 
+def check_torchtitan(tool, folder):
+    """The model at the top, its optimizer flattened, the trainer's own beside them; step-<N> or the
+    folder that it is in."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    flat = StateDictOptions(flatten_optimizer_state_dict=True)
+    states = get_state_dict(model, optimizer, options=flat)[1]
+    step = {"step": torch.tensor(7), "global_avg_losses": io.BytesIO(b"losses")}
+    dcp.save({**model.state_dict(), "optimizer": states, "train_state": step,
+              "lr_scheduler": {"last_epoch": 7}, "dataloader": {"world_size": 1, "dp_rank_0": b"at 9"}},
+             checkpoint_id=str(folder / "checkpoint" / "step-7"), no_dist=True)
+    want = {name: common.described(t) for name, t in model.state_dict().items()}
+    states = {name.removeprefix("state."): common.described(t) for name, t in states.items()
+              if name.startswith("state.")}
+    for source in (folder / "checkpoint" / "step-7", folder / "checkpoint"):
+        assert tool.format(source)[0] == "torchtitan"
+        out = tool.run("unshard", source, folder / f"out-{source.name}")
+        common.hold_tensors(want, common.read_safetensors(out / "model.safetensors")[0])
+        common.hold_tensors(states, common.read_safetensors(out / "optim.safetensors")[0])
+
+
 def check_zstd(tool, folder):
     if ZStandard is None:
         return # the module that torch needs for it is not installed
@@ -451,6 +474,7 @@ def checks():
     yield "DCP in: every value, by key", check_values
     yield "DCP in: four ranks, every writer and planner", check_ranks
     yield "DCP in: TP x FSDP, strided shards that do not divide", check_tensor_parallel
+    yield "DCP in: torchtitan", check_torchtitan
     yield "DCP in: zstd", check_zstd
     yield "DCP in: without collectives", check_without_collectives
     yield "DCP in: Hugging Face storage with sharding info", check_hugging_face
