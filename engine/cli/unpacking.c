@@ -27,6 +27,6 @@ bool cf_unpack_inputs(const cf_options *o, const char *out, cf_err *err)
         folder[n] = '\0';
     }
     cf_raise_descriptors();
-    return cf_unpack(o->inputs, o->n_inputs, out ? folder : temporary(), o->threads,
-                     &cf_stop_signal, err);
+    return cf_unpack(o->inputs, o->n_roots, out ? folder : temporary(), o->threads, &cf_stop_signal,
+                     err);
 }
