@@ -41,10 +41,27 @@ static bool add_entries(cf_layout *l, const cf_write *w, cf_err *err)
            cf_lay_safetensors(l, w->path, &items, &w->options, err);
 }
 
-/* Never a file that the format read, an index, a manifest, or a path the plan writes. */
-static bool may_copy(const cf_layout *l, uint32_t file)
+/* The length of the folder's path, "/" included, that all files lie in which were read: a format
+ * may have found them deep in what was named. */
+static size_t common_folder(const cf_catalogue *cat)
 {
-    const char *path = cf_source_path(l->plan->cat->source, file);
+    const char *first = NULL;
+    size_t length = 0;
+    for (uint32_t i = 0; cat->was_read && i < cat->source->dir.count; i++) {
+        const char *path = cat->source->dir.files[i].path;
+        if (!cat->was_read[i]) continue;
+        size_t same = 0, folder = 0;
+        for (; path[same] && (!first || (same < length && path[same] == first[same])); same++)
+            if (path[same] == '/') folder = same + 1;
+        if (!first) first = path;
+        length = folder;
+    }
+    return length;
+}
+
+/* Never a file that the format read, an index, a manifest, or a path the plan writes. */
+static bool may_copy(const cf_layout *l, uint32_t file, const char *path)
+{
     if (l->plan->cat->was_read && l->plan->cat->was_read[file]) return false;
     if (cf_text_ends(path, ".index.json") || cf_sink_reserved(path)) return false;
     const cf_text *files = &l->b->sections[CF_B_FILES];
@@ -54,15 +71,21 @@ static bool may_copy(const cf_layout *l, uint32_t file)
     return true;
 }
 
-static bool add_copies(cf_layout *l, cf_err *err)
+/* Files in the folder whose path has `length` bytes, under their names there. */
+static bool add_copies_of(cf_layout *l, size_t length, cf_err *err)
 {
     const cf_dir *dir = &l->plan->cat->source->dir;
+    const char *read = NULL;
+    for (uint32_t i = 0; length && !read; i++)
+        if (l->plan->cat->was_read[i]) read = dir->files[i].path;
     for (uint32_t i = 0; i < dir->count; i++) {
+        const char *path = dir->files[i].path + length;
         bool wanted = false;
         if (dir->files[i].twin || dir->files[i].packed) continue;
+        if (length && strncmp(dir->files[i].path, read, length) != 0) continue;
         for (size_t k = 0; k < l->plan->n_copies && !wanted; k++)
-            wanted = cf_pattern_match(l->plan->copies[k].glob, dir->files[i].path, NULL);
-        if (!wanted || !may_copy(l, i)) continue;
+            wanted = cf_pattern_match(l->plan->copies[k].glob, path, NULL);
+        if (!wanted || !may_copy(l, i, path)) continue;
         const uint64_t size = dir->files[i].size;
         cf_b_chunk chunk = {.end = size, .tensor = CF_B_NONE, .dtype = CF_U8};
         if (size) {
@@ -72,9 +95,16 @@ static bool add_copies(cf_layout *l, cf_err *err)
             chunk.moves = 1;
         }
         const uint64_t first = cf_blocker_add(l->b, CF_B_CHUNKS, &chunk, sizeof chunk);
-        cf_lay_file(l, dir->files[i].path, size, first);
+        cf_lay_file(l, path, size, first);
     }
     return cf_text_ok(&l->b->sections[CF_B_CHUNKS], err);
+}
+
+/* What lies beside the files that were read, then what lies at the top. */
+static bool add_copies(cf_layout *l, cf_err *err)
+{
+    const size_t deep = common_folder(l->plan->cat);
+    return (!deep || add_copies_of(l, deep, err)) && add_copies_of(l, 0, err);
 }
 
 static bool lay_out(cf_layout *l, cf_err *err)

@@ -35,6 +35,7 @@ typedef struct cf_host {
     cf_source *source; /* what `dir` and files read; NULL in a state without a checkpoint */
     cf_part *part;     /* what `out` fills, during `read` */
     cf_plan *plan;
+    int notes; /* that `dir` may still make: in `files`, which is called once */
     cf_placeholders placeholders;
     uint64_t rows;     /* what the limits grow by: rows given so far, or of the catalogue */
     cf_code tripped;   /* the limit that was hit: nothing catches it */

@@ -212,11 +212,23 @@ static int dir_refuse(lua_State *L)
     return cf_refuse(L, CF_E_MISSING_FILE, NULL);
 }
 
+static int dir_note(lua_State *L)
+{
+    cf_source *source = source_of(L);
+    char line[1000];
+    snprintf(line, sizeof line, "%s", luaL_checkstring(L, 2));
+    if (cf_host_of(L)->notes-- <= 0) return luaL_error(L, "dir:note is for `files`, a few times");
+    for (char *at = line; *at; at++)
+        if (*at == '\n') *at = ' ';
+    cf_source_note(source, "%s", line);
+    return 0;
+}
+
 void cf_bind_dir(lua_State *L)
 {
-    static const luaL_Reg methods[] = {{"has", dir_has},       {"glob", dir_glob},
-                                       {"file", dir_file},     {"item", dir_item},
-                                       {"refuse", dir_refuse}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {
+        {"has", dir_has},       {"glob", dir_glob}, {"file", dir_file}, {"item", dir_item},
+        {"refuse", dir_refuse}, {"note", dir_note}, {NULL, NULL}};
     static const cf_handle handle = {DIR_HANDLE, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

@@ -13,7 +13,14 @@
 #include "path.h"
 #include "pool.h"
 
-enum { MOST_THREADS = 64, MOST_ROLES = 64, MOST_WHY = 200, MOST_MARKS = 8, MOST_WITHIN = 16 };
+enum {
+    MOST_THREADS = 64,
+    MOST_ROLES = 64,
+    MOST_WHY = 200,
+    MOST_MARKS = 8,
+    MOST_WITHIN = 16,
+    MOST_NOTES = 8
+};
 
 static const char PLUGIN[] = "plugin"; /* in the registry: the table that the script returned */
 
@@ -443,9 +450,9 @@ static bool list_files(reading *r, listing *list, cf_err *err)
 {
     cf_host host;
     CF_TRY(load(&host, r->scripts, r->source, r->script, err));
-    const bool ok = cf_host_run(&host, roles_job, list, err) &&
-                    cf_host_run(&host, whole_job, list, err) &&
-                    cf_host_run(&host, files_job, list, err) && cf_arena_ok(list->arena, err);
+    bool ok = cf_host_run(&host, roles_job, list, err) && cf_host_run(&host, whole_job, list, err);
+    host.notes = MOST_NOTES;
+    ok = ok && cf_host_run(&host, files_job, list, err) && cf_arena_ok(list->arena, err);
     r->placeholders = host.placeholders;
     cf_host_stop(&host);
     if (ok && !add_twins(list, &r->source->dir)) return cf_arena_ok(list->arena, err);

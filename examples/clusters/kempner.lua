@@ -14,14 +14,16 @@ local torch = require("ckptflow.torch")
 
 local PLACES = { "rank{rank}.pt", "step{step}/rank{rank}.pt", "{job}/step{step}/rank{rank}.pt" }
 
-local function found(dir)
-  local list = dir:glob(table.unpack(PLACES))
+--- How many ranks there were, and those whose files are gone.
+local function gone(list)
+  local world, here, lost = list[1] and list[1].root.world_size, {}, {}
   for _, file in ipairs(list) do
-    if file.folder ~= list[1].folder then
-      dir:refuse("several steps are here", "name the folder of one of them")
-    end
+    here[file.rank] = true
   end
-  return list
+  for rank = 0, (world or 0) - 1 do
+    lost[#lost + 1] = not here[rank] and rank or nil
+  end
+  return world, lost
 end
 
 ---@type ckptflow.Format
@@ -34,13 +36,29 @@ return {
   -- lenient where others are strict: only where it was named, and for a folder that lacks ranks
   detect = function(dir)
     local list = dir:glob(table.unpack(PLACES))
-    local world = list[1] and list[1].root.world_size
-    if world and #list < world then
+    local world, lost = gone(list)
+    if #lost > 0 then
       return 72, ("%d of %d ranks, what they held may be in a replica"):format(#list, world)
     end
   end,
 
-  files = found,
+  files = function(dir)
+    local list = dir:glob(table.unpack(PLACES))
+    for _, file in ipairs(list) do
+      if file.folder ~= list[1].folder then
+        dir:refuse(
+          ("several steps are here: %s and %s"):format(list[1].folder, file.folder),
+          "name the folder of one of them"
+        )
+      end
+    end
+    local world, lost = gone(list)
+    if #lost > 0 then
+      local which = table.concat(lost, ",", 1, math.min(#lost, 16)) .. (#lost > 16 and ",..." or "")
+      dir:note(("%d of %d ranks are gone: %s; replicas must have it"):format(#lost, world, which))
+    end
+    return list
+  end,
 
   read = function(file, out)
     local root = file.root

@@ -39,16 +39,24 @@ function steps.list(dir, ...)
   return list
 end
 
---- The newest step that has as many files as its own ranks say there were. Refuses, with the
---- counts, if none has.
+local function name(one)
+  return "step " .. one.step .. (one.job == 0 and "" or " of job " .. one.job)
+end
+
+--- The newest step that has as many files as its own ranks say there were; of several a note says
+--- which. Refuses, with the counts, if none has.
 function steps.whole(dir, ...)
   local list, said = steps.list(dir, ...), {}
   for _, one in ipairs(list) do
     local world = world_of(one.files[1])
     if #one.files == world then
+      if #list > 1 then
+        local why = #said > 0 and table.concat(said, ", ") or "it is the newest"
+        dir:note(("%s is taken, of %d: %s"):format(name(one), #list, why))
+      end
       return one
     end
-    said[#said + 1] = ("step %d: %d of %s files"):format(one.step, #one.files, tostring(world))
+    said[#said + 1] = ("%s has %d of %s files"):format(name(one), #one.files, tostring(world))
   end
   dir:refuse(
     "no step is whole" .. (#said > 0 and ": " .. table.concat(said, ", ") or ""),

@@ -136,6 +136,11 @@ function Dir:item(path, offset, length, what) end
 ---@param code? string
 function Dir:refuse(message, hint, code) end
 
+--- In `files`: a line for people, on stderr and in the JSON of plans, as which of several saves was
+--- taken and why.
+---@param text string
+function Dir:note(text) end
+
 --- One file. Fields of {placeholders} are integers for `{n}`, else texts; nil where the pattern that
 --- found this file has no such placeholder; L_ERROR where no pattern has.
 ---@class ckptflow.File
@@ -431,8 +436,8 @@ function Plan:replace(node, path, value) end
 ---@param why string
 function Plan:drop(what, why) end
 
---- Small files beside the checkpoint, byte for byte; never one that the format read, an index, a
---- manifest, or a path that the plan writes.
+--- Small files beside those that the format read, or at the top of the checkpoint, byte for byte; never
+--- one that the format read, an index, a manifest, or a path that the plan writes.
 ---@param ... string
 function Plan:copy(...) end
 
@@ -478,8 +483,8 @@ local steps = {}
 ---@return { step: integer, job: integer, files: ckptflow.File[] }[]
 function steps.list(dir, ...) end
 
---- The newest one with as many files as they say ranks saved it. Raises E_MISSING_FILE, with what
---- each lacks, if none has.
+--- The newest one with as many files as they say ranks saved it; of several a note says which. Raises
+--- E_MISSING_FILE, with what each lacks, if none has.
 ---@param dir ckptflow.Dir
 ---@param ... string
 ---@return { step: integer, job: integer, files: ckptflow.File[] }
