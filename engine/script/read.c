@@ -19,7 +19,8 @@ enum {
     MOST_WHY = 200,
     MOST_MARKS = 8,
     MOST_WITHIN = 16,
-    MOST_NOTES = 8
+    MOST_NOTES = 8,
+    MOST_PATH = 512
 };
 
 static const char PLUGIN[] = "plugin"; /* in the registry: the table that the script returned */
@@ -111,7 +112,50 @@ static bool ask(cf_scripts *scripts, cf_source *source, const cf_script *script,
     return true;
 }
 
-static bool nothing_fits(const cf_scripts *scripts, const cf_source *source, cf_err *err)
+static bool ask_all(cf_scripts *scripts, cf_source *source, search *s, cf_err *err)
+{
+    for (size_t i = 0; i < scripts->count; i++)
+        if (scripts->items[i].kind == CF_FORMAT)
+            CF_TRY(ask(scripts, source, &scripts->items[i], s, err));
+    return true;
+}
+
+/* The folder of a run was named, not that of a save: "run/step9 is that of olmo-legacy". Few are
+ * looked into, the last in order, first those that are not deep. */
+static bool hint_within(cf_scripts *scripts, const cf_source *source, cf_err *err)
+{
+    enum { DEEPEST = 3, TRIED = 3 };
+    for (int depth = 1; source->dir.n_roots == 1 && depth <= DEEPEST; depth++) {
+        int tried = 0;
+        char last[MOST_PATH] = "", path[MOST_PATH + MOST_PATH];
+        for (uint32_t i = source->dir.count; i-- && tried < TRIED;) {
+            const char *file = source->dir.files[i].path, *end = file;
+            for (int d = 0; end && d < depth; d++) end = strchr(end + (d > 0), '/');
+            if (!end || end - file >= MOST_PATH || strncmp(last, file, (size_t)(end - file)) == 0)
+                continue;
+            snprintf(last, sizeof last, "%.*s", (int)(end - file), file);
+            if (cf_text_ends(last, "tmp")) continue; /* being saved */
+            snprintf(path, sizeof path, "%s/%s", source->dir.roots[0], last);
+            cf_source one;
+            search s = {0};
+            cf_err none;
+            const char *roots[] = {path};
+            const size_t notes = scripts->notes.size;
+            const bool asked = cf_source_open(&one, roots, 1, source->inert, &none) &&
+                               ask_all(scripts, &one, &s, &none);
+            scripts->notes.size = notes;
+            cf_source_close(&one);
+            tried++;
+            if (!asked || s.best.score == 0) continue;
+            cf_err_hint(err, "%s looks like %s: name that folder, or all that are one checkpoint",
+                        last, s.best.script->name);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool nothing_fits(cf_scripts *scripts, const cf_source *source, cf_err *err)
 {
     if (source->dir.count == 0) {
         cf_fail(err, CF_E_MAGIC, "there are no files");
@@ -120,21 +164,17 @@ static bool nothing_fits(const cf_scripts *scripts, const cf_source *source, cf_
         cf_fail(err, CF_E_MAGIC, "no format recognised among %u file%s (%s%s)", source->dir.count,
                 source->dir.count == 1 ? "" : "s", first, source->dir.count == 1 ? "" : " ...");
     }
-    cf_text names = {0};
-    for (size_t i = 0; i < scripts->count; i++)
-        if (scripts->items[i].kind == CF_FORMAT)
-            cf_text_printf(&names, "%s%s", names.size ? ", " : "", scripts->items[i].name);
-    cf_err_hint(err, "looked for %s", names.at ? names.at : "nothing: there are no formats");
-    cf_text_free(&names);
+    if (hint_within(scripts, source, err)) return false;
+    size_t formats = 0;
+    for (size_t i = 0; i < scripts->count; i++) formats += scripts->items[i].kind == CF_FORMAT;
+    cf_err_hint(err, "`ckptflow plugins` lists the %zu formats that there are", formats);
     return false;
 }
 
 static bool detect(cf_scripts *scripts, cf_source *source, detection *found, cf_err *err)
 {
     search s = {0};
-    for (size_t i = 0; i < scripts->count; i++)
-        if (scripts->items[i].kind == CF_FORMAT)
-            CF_TRY(ask(scripts, source, &scripts->items[i], &s, err));
+    CF_TRY(ask_all(scripts, source, &s, err));
     *found = s.best;
     if (s.best.score == 0) {
         if (s.unreadable.code == CF_OK) return nothing_fits(scripts, source, err);
