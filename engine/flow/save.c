@@ -241,6 +241,20 @@ static const char *unfinished(const cf_catalogue *cat)
     return NULL;
 }
 
+/* A file that was not read and is named for the rank: in another case, folder, or as a copy. */
+static const char *named_for(const cf_catalogue *cat, int32_t rank)
+{
+    for (uint32_t i = 0; i < cat->source->dir.count; i++) {
+        const char *path = cf_source_path(cat->source, i), *slash = strrchr(path, '/');
+        const char *at = strcasestr(slash ? slash + 1 : path, "rank");
+        if (!at || (cat->was_read && cat->was_read[i])) continue;
+        at += strcspn(at, "0123456789");
+        char *end;
+        if (*at && strtol(at, &end, 10) == rank) return path;
+    }
+    return NULL;
+}
+
 static bool missing(cf_catalogue *cat, int32_t *ranks, size_t count, size_t files, cf_err *err)
 {
     cf_text text = {0}, only = {0};
@@ -253,6 +267,11 @@ static bool missing(cf_catalogue *cat, int32_t *ranks, size_t count, size_t file
     cf_text_free(&only);
     const char *torn = unfinished(cat);
     if (torn) return cf_err_hint(err, "%s looks like a file that was still being written", torn);
+    enum { LOOKED_FOR = 16 };
+    for (size_t i = 0; i < count && i < LOOKED_FOR; i++) {
+        const char *other = named_for(cat, ranks[i]);
+        if (other) return cf_err_hint(err, "%s is named for it, and was not read", other);
+    }
     return cf_err_hint(err,
                        "it was saved by %lld ranks; %zu file%s here; several CKPT can be one "
                        "checkpoint",
@@ -330,8 +349,14 @@ bool cf_save_world(cf_catalogue *cat, cf_err *err)
     int64_t next = 0;
     for (size_t i = 0; i <= n; i++) {
         const int64_t rank = i < n ? ranks[i]->rank : cat->world;
-        if (i < n && rank >= cat->world) return surplus(cat, ranks[i], err);
-        if (i < n && rank >= 0 && rank < next) return twice(cat, ranks[i - 1], ranks[i], err);
+        if (i < n && (rank >= cat->world || (rank >= 0 && rank < next))) {
+            if (rank >= cat->world)
+                surplus(cat, ranks[i], err);
+            else
+                twice(cat, ranks[i - 1], ranks[i], err);
+            if (!cf_faults_take(cat->source->faults, err)) return false;
+            continue;
+        }
         for (; next < rank; next++) {
             int32_t *place = CF_PUSH(&cat->arena, absent, lost, room);
             if (!place) return cf_arena_ok(&cat->arena, err);
