@@ -94,6 +94,12 @@ static void show_share(cf_text *text, const cf_options *o, const char *out, cons
     cf_text_str(text, "\n");
 }
 
+uint64_t cf_files_shown(const cf_options *o, const cf_block *b)
+{
+    enum { MOST = 50 };
+    return o->verbose || b->n_files <= MOST ? b->n_files : MOST;
+}
+
 void cf_show_run(cf_text *text, const cf_options *o, const char *out, const cf_block *b,
                  const cf_outcome *done, double seconds, const cf_shares *shares)
 {
@@ -107,7 +113,8 @@ void cf_show_run(cf_text *text, const cf_options *o, const char *out, const cf_b
     }
     cf_text_shown(text, out, strlen(out));
     cf_text_str(text, "\n");
-    for (uint64_t i = 0; i < b->n_files; i++) {
+    const uint64_t shown = cf_files_shown(o, b);
+    for (uint64_t i = 0; i < shown; i++) {
         cf_text size = {0};
         cf_text_size(&size, b->files[i].size);
         cf_text_printf(text, "%12s  ", size.at ? size.at : "");
@@ -115,6 +122,9 @@ void cf_show_run(cf_text *text, const cf_options *o, const char *out, const cf_b
         cf_text_str(text, "\n");
         cf_text_free(&size);
     }
+    if (shown < b->n_files)
+        cf_text_printf(text, "         and %llu more files\n",
+                       (unsigned long long)(b->n_files - shown));
     cf_text_printf(text, "%llu tensors:", (unsigned long long)b->n_tensors);
     static const char *const HOW[] = {"unverified", "CRC verified", "replicas compared"};
     static const cf_checked ORDER[] = {CF_CRC_VERIFIED, CF_REPLICA_COMPARED, CF_UNVERIFIED};

@@ -12,6 +12,8 @@ typedef struct cf_shares {
     bool before;         /* this share was done by an earlier process */
 } cf_shares;
 
+/* Of the files of an output so many are listed for people: all with -v. */
+uint64_t cf_files_shown(const cf_options *o, const cf_block *b);
 /* shares: NULL for a run that is not divided. */
 void cf_show_run(cf_text *text, const cf_options *o, const char *out, const cf_block *block,
                  const cf_outcome *done, double seconds, const cf_shares *shares);

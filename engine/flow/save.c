@@ -272,6 +272,8 @@ static bool missing(cf_catalogue *cat, int32_t *ranks, size_t count, size_t file
         const char *other = named_for(cat, ranks[i]);
         if (other) return cf_err_hint(err, "%s is named for it, and was not read", other);
     }
+    if (cat->in_part)
+        return cf_err_hint(err, "--only-rank N takes the pieces of one rank, whose file is enough");
     return cf_err_hint(err,
                        "it was saved by %lld ranks; %zu file%s here; several CKPT can be one "
                        "checkpoint",
