@@ -72,6 +72,22 @@ static int dir_glob(lua_State *L)
     return 1;
 }
 
+static int dir_links(lua_State *L)
+{
+    const cf_dir *dir = &source_of(L)->dir;
+    const int last = lua_gettop(L);
+    for (int p = 2; p <= last; p++) check_pattern(L, p);
+    lua_newtable(L);
+    for (size_t i = 0; i < dir->n_links; i++) {
+        int p = 2;
+        while (p <= last && !cf_pattern_match(lua_tostring(L, p), dir->links[i].path, NULL)) p++;
+        if (p > last) continue;
+        lua_pushstring(L, dir->links[i].to);
+        lua_setfield(L, -2, dir->links[i].path);
+    }
+    return 1;
+}
+
 /* Where faults are collected, an item of a file that is not there, or that does not lie in it, is
  * one: what is left is an item without a place. */
 enum { NO_FILE = UINT32_MAX };
@@ -227,8 +243,8 @@ static int dir_note(lua_State *L)
 void cf_bind_dir(lua_State *L)
 {
     static const luaL_Reg methods[] = {
-        {"has", dir_has},       {"glob", dir_glob}, {"file", dir_file}, {"item", dir_item},
-        {"refuse", dir_refuse}, {"note", dir_note}, {NULL, NULL}};
+        {"has", dir_has},   {"glob", dir_glob}, {"links", dir_links},   {"file", dir_file},
+        {"item", dir_item}, {"note", dir_note}, {"refuse", dir_refuse}, {NULL, NULL}};
     static const cf_handle handle = {DIR_HANDLE, methods, NULL, NULL, NULL};
     cf_handle_register(L, &handle);
 }

@@ -22,11 +22,23 @@
 
 enum { MOST_FILES = 1000000, MOST_LEVELS = 64 };
 
+/* A folder that was entered, or a link to one: told by what it is, not by its name. */
+typedef struct subfolder {
+    const char *path;
+    uint64_t device, inode;
+} subfolder;
+
+typedef struct folders {
+    subfolder *items;
+    size_t count, cap;
+} folders;
+
 typedef struct walk {
     cf_dir *dir;
     cf_arena *arena;
     size_t cap;
     uint32_t root;
+    folders entered, linked;
     cf_err *err;
 } walk;
 
@@ -62,6 +74,17 @@ static bool add(walk *w, const char *path, const struct stat *st)
     return file->path ? true : cf_arena_ok(w->arena, w->err);
 }
 
+static bool add_folder(walk *w, folders *list, const char *path, const struct stat *st)
+{
+    if (list->count == MOST_FILES)
+        return cf_fail(w->err, CF_E_LIMIT, "more than %d folders", MOST_FILES);
+    const char *copy = cf_strndup(w->arena, path, strlen(path));
+    subfolder *item = copy ? CF_PUSH(w->arena, list->items, list->count, list->cap) : NULL;
+    if (!item) return cf_arena_ok(w->arena, w->err);
+    *item = (subfolder){copy, (uint64_t)st->st_dev, (uint64_t)st->st_ino};
+    return true;
+}
+
 /* What cannot be listed may hold a part of the checkpoint: left out, it would be a shorter one. */
 static bool unreadable(walk *w, const char *path, int sys)
 {
@@ -73,9 +96,10 @@ static bool unreadable(walk *w, const char *path, int sys)
 /* path: the folder's, with "/" behind it, or ""; the names in it are added in place. */
 static bool list_folder(walk *w, int folder, char *path, size_t length, int levels)
 {
-    DIR *entries = cf_folder_read(folder);
+    struct stat own;
+    DIR *entries = fstat(folder, &own) == 0 ? cf_folder_read(folder) : NULL;
     if (!entries) return unreadable(w, path, errno);
-    bool ok = true;
+    bool ok = add_folder(w, &w->entered, path, &own);
     const char *name;
     while (ok && (name = cf_folder_next(entries))) {
         const size_t n = strlen(name);
@@ -109,6 +133,7 @@ static bool list_folder(walk *w, int folder, char *path, size_t length, int leve
         if (S_ISLNK(st.st_mode) && fstatat(folder, name, &to, 0) == 0 &&
             (S_ISREG(to.st_mode) || S_ISDIR(to.st_mode)))
             st = to;
+        if (S_ISDIR(st.st_mode)) ok = add_folder(w, &w->linked, path, &st);
         if (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) ok = add(w, path, &st);
     }
     if (ok && !name && errno) ok = unreadable(w, path, errno);
@@ -128,7 +153,7 @@ static bool list_root(walk *w, const char *root)
         return cf_fail(w->err, CF_E_NOT_REGULAR, "neither a folder nor a regular file");
     const int folder = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return cf_fail_sys(w->err, errno, "cannot read the folder");
-    char path[PATH_MAX];
+    char path[PATH_MAX] = "";
     const bool ok = list_folder(w, folder, path, 0, MOST_LEVELS);
     close(folder);
     return ok;
@@ -141,6 +166,36 @@ static int by_path(const void *a, const void *b)
     return order ? order : x->root < y->root ? -1 : x->root > y->root;
 }
 
+static int by_identity(const void *a, const void *b)
+{
+    const subfolder *x = a, *y = b;
+    if (x->device != y->device) return x->device < y->device ? -1 : 1;
+    return x->inode < y->inode ? -1 : x->inode > y->inode;
+}
+
+static int by_link(const void *a, const void *b)
+{
+    return cf_natural_compare(((const cf_dir_link *)a)->path, ((const cf_dir_link *)b)->path);
+}
+
+/* Which of the links to folders lead to one that was entered. */
+static bool resolve_links(walk *w)
+{
+    cf_dir *dir = w->dir;
+    if (!w->linked.count) return true;
+    qsort(w->entered.items, w->entered.count, sizeof(subfolder), by_identity);
+    dir->links = CF_NEWS(w->arena, cf_dir_link, w->linked.count);
+    if (!dir->links) return cf_arena_ok(w->arena, w->err);
+    for (size_t i = 0; i < w->linked.count; i++) {
+        const subfolder *link = &w->linked.items[i];
+        const subfolder *to =
+            bsearch(link, w->entered.items, w->entered.count, sizeof(subfolder), by_identity);
+        if (to) dir->links[dir->n_links++] = (cf_dir_link){link->path, to->path};
+    }
+    qsort(dir->links, dir->n_links, sizeof *dir->links, by_link);
+    return true;
+}
+
 bool cf_dir_list(cf_dir *dir, const char *const *roots, int n_roots, cf_arena *arena, cf_err *err)
 {
     *dir = (cf_dir){.roots = roots, .n_roots = n_roots};
@@ -148,6 +203,7 @@ bool cf_dir_list(cf_dir *dir, const char *const *roots, int n_roots, cf_arena *a
     walk w = {.dir = dir, .arena = arena, .err = err};
     for (; w.root < (uint32_t)n_roots; w.root++)
         if (!list_root(&w, roots[w.root])) return cf_err_in_file(err, roots[w.root]);
+    CF_TRY(resolve_links(&w));
 
     if (dir->count) qsort(dir->files, dir->count, sizeof *dir->files, by_path);
     for (uint32_t i = 0; i < dir->count; i++) {

@@ -28,17 +28,26 @@ typedef struct cf_dir_file {
 struct stat;
 cf_dir_file cf_dir_file_of(const char *path, uint32_t root, const struct stat *st);
 
+/* A link to a folder that was listed too; `to` is that folder's path with "/" behind it, "" for the
+ * root's own. */
+typedef struct cf_dir_link {
+    const char *path, *to;
+} cf_dir_link;
+
 typedef struct cf_dir {
     const char *const *roots; /* as the user wrote them; borrowed */
     int n_roots;
     cf_dir_file *files; /* in natural order of path */
     uint32_t count;
     cf_map paths;
+    cf_dir_link *links; /* in natural order of path */
+    size_t n_links;
 } cf_dir;
 
-/* Lists the roots, sub-folders too (links to folders are not entered; what cannot be read or is no
- * regular file is left out, links that dangle or lead out are kept and fail when opened).
- * E_MISSING_FILE if a root does not exist, E_LIMIT beyond a million files or 64 levels. */
+/* Lists the roots, sub-folders too. Links to folders are not entered, but where they lead is kept
+ * if that is in a root; what cannot be read or is no regular file is left out, links that dangle or
+ * lead out are kept and fail when opened. E_MISSING_FILE if a root does not exist, E_LIMIT beyond a
+ * million files or folders or 64 levels. */
 bool cf_dir_list(cf_dir *dir, const char *const *roots, int n_roots, cf_arena *arena, cf_err *err);
 
 bool cf_dir_find(const cf_dir *dir, const char *path, uint32_t *file);

@@ -1,6 +1,7 @@
 --- Several saves below one folder: which one is meant.
 --- DeepSpeed's `latest`, Megatron's `latest_checkpointed_iteration.txt`, nanotron's `latest.txt`
---- and Composer's `latest-rank0.pt.symlink` hold the name, the number or the path of it.
+--- and Composer's `latest-rank0.pt.symlink` hold the name, the number or the path of it; or a link
+--- leads there: one of these, Composer's `latest-rank0.pt`, Lightning's `last.ckpt`.
 local saves = {}
 
 local POINTERS = {
@@ -10,6 +11,29 @@ local POINTERS = {
   "latest_checkpointed_iteration.txt",
   "**latest*.symlink",
 }
+
+local LINKS = { "**latest*", "**last*.ckpt" }
+
+--- The save that links to folders lead to; nothing where they lead to several, or to none of these.
+local function linked(dir, list)
+  local chosen, by
+  for name, to in pairs(dir:links(table.unpack(LINKS))) do
+    for _, save in ipairs(list) do
+      if to ~= "" and (save .. "/"):sub(1, #to) == to then
+        if chosen and chosen ~= save then
+          return nil
+        end
+        chosen, by = save, name
+      end
+    end
+  end
+  return chosen, by
+end
+
+--- Is there such a pointer, a file or a link?
+function saves.points(dir, name)
+  return dir:has(name) or next(dir:links(name)) ~= nil
+end
 
 --- Does what a pointer says (a name, a path, the number of an iteration) mean this folder?
 local function means(said, save)
@@ -39,7 +63,11 @@ function saves.one(dir, files, of)
     end
   end
   local chosen, said = list[1], ""
-  for _, pointer in ipairs(dir:glob(table.unpack(POINTERS))) do
+  local link, by = linked(dir, list)
+  if link then
+    chosen, said = link, by
+  end
+  for _, pointer in ipairs(link and {} or dir:glob(table.unpack(POINTERS))) do
     local text = pointer.root
     said = type(text) == "string" and text:match("^%s*(.-)%s*$") or ""
     if said ~= "" then

@@ -107,6 +107,13 @@ function Dir:has(pattern) end
 ---@return ckptflow.File[]
 function Dir:glob(...) end
 
+--- Links to folders that fit any of the patterns, and where each leads: the path of that folder in
+--- the checkpoint, with its "/" ("": the checkpoint's own). Such links are not entered, and files
+--- have one path; a link that leads out of the checkpoint is none.
+---@param ... string
+---@return table<string, string>
+function Dir:links(...) end
+
 --- A file by its path. Raises E_MISSING_FILE, or E_PATH if the path leads out of the checkpoint.
 ---@param path string
 ---@return ckptflow.File
@@ -595,13 +602,20 @@ function olmo.section(text, name) end
 local saves = {}
 
 --- The files of one save: the one that DeepSpeed's `latest`, Megatron's
---- latest_checkpointed_iteration.txt, nanotron's latest.txt or Composer's .symlink names. Raises
---- E_META_CONFLICT where there are several and none is named, E_MISSING_FILE where another is.
+--- latest_checkpointed_iteration.txt, nanotron's latest.txt or Composer's .symlink names, or that a
+--- link (`latest`, latest-rank0.pt, last.ckpt) leads to. Raises E_META_CONFLICT where there are
+--- several and none is named, E_MISSING_FILE where another is.
 ---@param dir ckptflow.Dir
 ---@param files ckptflow.File[]
 ---@param of? string  what a file's save is in its name; default: its folder
 ---@return ckptflow.File[]
 function saves.one(dir, files, of) end
+
+--- Is there such a pointer, a file or a link to a folder?
+---@param dir ckptflow.Dir
+---@param name string  "latest_universal"
+---@return boolean
+function saves.points(dir, name) end
 
 ---@class ckptflow.regex
 local regex = {}

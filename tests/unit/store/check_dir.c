@@ -123,6 +123,34 @@ START_TEST(single_file)
 }
 END_TEST
 
+START_TEST(links_to_folders)
+{
+    make_tree();
+    hostile_links();
+    ck_assert_int_eq(mkdir("d", 0777), 0);
+    ck_assert_int_eq(symlink("sub", "c/latest2"), 0);
+    ck_assert_int_eq(symlink("latest2/", "c/latest10"), 0);
+    ck_assert_int_eq(symlink(".", "c/sub/here"), 0);
+    ck_assert_int_eq(symlink("../sub/..", "c/sub/top"), 0);
+    ck_assert_int_eq(symlink("../c/sub", "d/other"), 0);
+    static const cf_dir_link expected[] = {{"latest2", "sub/"},
+                                           {"latest10", "sub/"},
+                                           {"other", "sub/"},
+                                           {"sub/here", "sub/"},
+                                           {"sub/top", ""}};
+    ck_assert_msg(list("c", "d"), "%s", err.message);
+    ck_assert_uint_eq(listed.n_links, sizeof expected / sizeof *expected);
+    for (size_t i = 0; i < listed.n_links; i++) {
+        ck_assert_str_eq(listed.links[i].path, expected[i].path);
+        ck_assert_str_eq(listed.links[i].to, expected[i].to);
+    }
+    cf_arena_free(&arena);
+    ck_assert(list("d", NULL)); /* what leads out of all roots is none */
+    ck_assert_uint_eq(listed.n_links, 0);
+    cf_arena_free(&arena);
+}
+END_TEST
+
 static int try_open(const char *root, const char *path)
 {
     int fd;
@@ -268,6 +296,7 @@ int main(void)
     TCase *t = tcase_create("dir");
     tcase_add_test(t, listing);
     tcase_add_test(t, several_roots);
+    tcase_add_test(t, links_to_folders);
     tcase_add_test(t, single_file);
     tcase_add_test(t, a_hubs_cache);
     tcase_add_test(t, links_that_the_user_trusts);
