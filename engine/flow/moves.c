@@ -10,8 +10,6 @@
 #include "item.h"
 #include "packed.h"
 
-enum { SMALL_RECORD = 1 << 20 };
-
 bool cf_mover_init(cf_mover *m, cf_source *source, cf_blocker *b, cf_err *err)
 {
     *m = (cf_mover){.source = source, .b = b};
@@ -262,7 +260,7 @@ bool cf_mover_checks(cf_mover *m, cf_err *err)
         if (memory || (!records[r].has_crc && !item) || i == first) continue;
         if (next == records[r].size)
             for (uint64_t k = 0; k < chosen; k++) move[list[k].move].flags |= CF_MOVE_CHECKED;
-        else if (records[r].size <= SMALL_RECORD && !item) {
+        else if (records[r].size <= CF_SMALL_RECORD && !item) {
             const uint64_t number = r;
             cf_blocker_add(m->b, CF_B_CHECKS, &number, sizeof number);
         }

@@ -5,6 +5,10 @@
 #include "block.h"
 #include "source.h"
 
+/* Bytes up to which a record that is not moved whole and in order is read once more for its
+ * checksum. */
+enum { CF_SMALL_RECORD = 1 << 20 };
+
 /* Sources and records of a block, each once. */
 typedef struct cf_mover {
     cf_arena arena;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libdeflate.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -203,6 +204,34 @@ static bool unpack(cf_records *r, const cf_b_record *rec, cf_span *file, cf_err 
     return true;
 }
 
+static bool crc_of(const cf_span *span, uint32_t *crc, cf_err *err)
+{
+    uint8_t buffer[16 << 10];
+    *crc = 0;
+    for (uint64_t at = 0; at < span->size; at += sizeof buffer) {
+        const uint64_t left = span->size - at;
+        const size_t n = left < sizeof buffer ? (size_t)left : sizeof buffer;
+        if (!cf_span_read(span, at, buffer, n, err)) return false;
+        *crc = libdeflate_crc32(*crc, buffer, n);
+    }
+    return true;
+}
+
+/* Is the storage of an item, of which not all is moved as it lies, what its checksum says? A large
+ * one is not read for that. */
+static bool check_storage(const cf_storage *s, const cf_span *span, bool *checked, cf_err *err)
+{
+    uint32_t crc;
+    *checked = s->place == CF_IN_MEMBER; /* while it was decoded */
+    if (s->place != CF_IN_FILE || !s->has_crc || s->size > CF_SMALL_RECORD) return true;
+    *checked = true;
+    if (!crc_of(span, &crc, err)) return false;
+    return crc == s->crc
+               ? true
+               : cf_fail(err, CF_E_ZIP_CRC, "CRC-32 of %llu bytes is %08x, the archive says %08x",
+                         (unsigned long long)s->size, crc, s->crc);
+}
+
 static bool locate_item(cf_records *r, uint64_t number, cf_arena *tree, cf_arena *keep, cf_err *err)
 {
     const cf_b_record *rec = &r->block->records[number];
@@ -228,13 +257,17 @@ static bool locate_item(cf_records *r, uint64_t number, cf_arena *tree, cf_arena
              (!cf_span_part(&file, at, size, &archive, err) ||
               !decode_member(r, &archive, s->name, s->size, &storage, err)))
         return false;
-    const bool plain = cf_view_dense(v) && !s->big_endian && !v->conj && !v->neg;
-    if (!plain || storage.fd < 0) return normalise(r, &storage, v, span, err);
-    if (s->has_crc && s->place == CF_IN_FILE && s->size == rec->size) {
-        r->crc[number] = s->crc;
-        r->has_crc[number] = true;
-    }
-    return cf_span_part(&storage, v->offset, rec->size, span, err);
+    const bool plain = cf_view_dense(v) && !s->big_endian && !v->conj && !v->neg && storage.fd >= 0;
+    r->crc[number] = s->crc;
+    r->has_crc[number] = s->has_crc && s->place == CF_IN_FILE && plain && s->size == rec->size;
+    bool checked = false;
+    if (!r->has_crc[number] && !check_storage(s, &storage, &checked, err)) return false;
+    if (plain ? !cf_span_part(&storage, v->offset, rec->size, span, err)
+              : !normalise(r, &storage, v, span, err))
+        return false;
+    if (!checked || rec->size > CF_SMALL_RECORD) return true;
+    r->has_crc[number] = true; /* of what is used of it */
+    return crc_of(span, &r->crc[number], err);
 }
 
 static bool open_item(void *ctx, uint64_t number, int thread, cf_err *err)
