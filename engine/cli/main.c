@@ -141,6 +141,7 @@ static bool go(int argc, char **argv, cf_err *err)
     for (; v->own && v->own[n_own].name; n_own++) own = (cf_option *)v->own;
     ok = ok && cf_options_parse(&o, argc, argv, own, n_own, err);
     cf_follow_links = o.follow_links;
+    cf_print_in_color(o.color);
     if (ok && o.help)
         ok = help(v, own, n_own, about, err);
     else if (ok && (v->go == cf_verb_run || v->go == cf_verb_plan) && !o.recipe)

@@ -16,15 +16,10 @@ typedef enum kind {
     LIST,
     COUNT,
     DTYPE,
-    REPLICAS,
-    VALUES,
-    PROGRESS,
-    IO,
+    WORD, /* one of those in `value`; its number */
     SIZE,
     RANK,
-    SHARE,
-    LATER,
-    LATER_FLAG
+    SHARE
 } kind;
 
 typedef struct host_option {
@@ -49,20 +44,21 @@ static const host_option OPTIONS[] = {
     {"rename", 0, LIST, AT(rename), "OLD=NEW", "other keys; one * is carried from OLD to NEW"},
     {"dtype", 0, DTYPE, AT(dtype), "T", "cast floating point tensors: BF16, F16, F32 ..."},
     {"keep-dtype", 0, LIST, AT(keep_dtype), "GLOB", "keys that --dtype leaves as they are"},
-    {"replicas", 0, REPLICAS, AT(replicas), "auto|compare|trust", "how copies are compared"},
-    {"values", 0, VALUES, AT(values), "rank0|per-rank|strict", "values that differ between ranks"},
+    {"replicas", 0, WORD, AT(replicas), "auto|compare|trust", "how copies are compared"},
+    {"values", 0, WORD, AT(values), "rank0|per-rank|strict", "values that differ between ranks"},
     {"max-mem", 0, SIZE, AT(max_mem), "SIZE", "memory for buffers (default: 64 MiB)"},
     {"only-rank", 0, RANK, AT(only_rank), "N", "what rank N holds, as it holds it, and no more"},
     {"rank", 0, SHARE, AT(share), "R/N",
      "share R of N of one run: each in a process, the last seals"},
-    {"io", 0, IO, AT(io), "auto|pread|mmap|direct", "how the shards are read"},
+    {"io", 0, WORD, AT(io), "auto|pread|mmap|direct", "how the shards are read"},
     {"fsync", 0, FLAG, AT(fsync), NULL, "sync files and folders around the rename"},
     {"verify", 0, FLAG, AT(verify), NULL, "read back from the disk what was written"},
     {"follow-links", 0, FLAG, AT(follow_links), NULL, "follow links that lead out of CKPT"},
     {"no-confine", 0, FLAG, AT(no_confine), NULL, "plan without Landlock and seccomp: debuggers"},
     {"salvage", 0, FLAG, AT(salvage), NULL, "write what is whole of a damaged checkpoint"},
     {"inert", 0, FLAG, AT(inert), NULL, "read files that name forbidden globals, as inert data"},
-    {"progress", 0, PROGRESS, AT(progress), "auto|bar|plain|json|none", "how progress is shown"},
+    {"progress", 0, WORD, AT(progress), "auto|bar|plain|json|none", "how progress is shown"},
+    {"color", 0, WORD, AT(color), "auto|always|never", "of errors and notes"},
     {"mesh", 0, TEXT, AT(mesh), "M", "how ranks lie, outermost first: replicate=2,shard=4"},
     {"pieces", 0, FLAG, AT(pieces), NULL,
      "inspect: where each tensor's pieces lie; reads: each item"},
@@ -73,25 +69,20 @@ static const host_option OPTIONS[] = {
     {"quiet", 'q', FLAG, AT(quiet), NULL, "no notes"},
     {"verbose", 'v', FLAG, AT(verbose), NULL, "more notes"},
     {"help", 'h', FLAG, AT(help), NULL, "this"},
-    /* in the contract of CLI.md, not in this version */
-    {"color", 0, LATER, 0, "WHEN", NULL},
 };
 
 enum { N_OPTIONS = sizeof OPTIONS / sizeof *OPTIONS };
 
-static const char *const REPLICAS_WORDS[] = {"auto", "compare", "trust", NULL};
-static const char *const VALUES_WORDS[] = {"rank0", "per-rank", "strict", NULL};
-static const char *const IO_WORDS[] = {"auto", "pread", "mmap", "direct", NULL};
-static const char *const PROGRESS_WORDS[] = {"auto", "bar", "plain", "json", "none", NULL};
-
-static bool word(const char *const *words, const char *value, int *to)
+/* The number of `value` among words with "|" between them; -1. */
+static int word(const char *words, const char *value)
 {
-    for (int i = 0; words[i]; i++)
-        if (strcmp(words[i], value) == 0) {
-            *to = i;
-            return true;
-        }
-    return false;
+    const size_t length = strlen(value);
+    for (int i = 0;; i++) {
+        const size_t n = strcspn(words, "|");
+        if (n == length && memcmp(words, value, n) == 0) return i;
+        if (!words[n]) return -1;
+        words += n + 1;
+    }
 }
 
 /* Does `given`, with dashes, spell the Lua name with underscores? */
@@ -213,34 +204,20 @@ static bool set(cf_options *o, const host_option *h, const char *value, cf_err *
         return true;
     }
     case SHARE: return set_share((void *)field, value, err);
-    case REPLICAS:
-    case VALUES:
-    case IO:
-    case PROGRESS: {
-        const char *const *words = h->kind == REPLICAS ? REPLICAS_WORDS
-                                   : h->kind == VALUES ? VALUES_WORDS
-                                   : h->kind == IO     ? IO_WORDS
-                                                       : PROGRESS_WORDS;
-        int n;
-        if (!word(words, value, &n))
+    case WORD: {
+        const int n = word(h->value, value);
+        if (n < 0)
             return cf_fail(err, CF_E_USAGE, "--%s takes %s, not '%s'", h->name, h->value, value);
-        if (h->kind == REPLICAS)
-            o->replicas = (cf_replicas)n;
-        else if (h->kind == VALUES)
-            o->values = (cf_values)n;
-        else if (h->kind == IO)
-            o->io = (cf_io)n;
-        else
-            o->progress = (cf_show)n;
+        *(int *)(void *)field = n; /* an enum */
         return true;
     }
-    default: return cf_fail(err, CF_E_USAGE, "--%s is not in this version", h->name);
     }
+    return true;
 }
 
 static bool takes_value(const host_option *h)
 {
-    return h->kind != FLAG && h->kind != LATER_FLAG;
+    return h->kind != FLAG;
 }
 
 typedef struct parser {

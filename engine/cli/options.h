@@ -6,6 +6,7 @@
 #include "catalogue.h"
 #include "host.h"
 #include "means.h"
+#include "print.h"
 #include "windows.h"
 
 typedef enum cf_show {
@@ -42,6 +43,7 @@ typedef struct cf_options {
     cf_replicas replicas;
     cf_values values;
     cf_show progress;
+    cf_color color;
     const cf_given *given; /* of the recipe */
     size_t n_given;
     cf_arena arena;

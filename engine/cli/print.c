@@ -2,9 +2,33 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "json.h"
+
+static cf_color color;
+
+void cf_print_in_color(cf_color when)
+{
+    color = when;
+}
+
+static bool colored(void)
+{
+    if (color != CF_COLOR_AUTO) return color == CF_COLOR_ALWAYS;
+    const char *term = getenv("TERM"), *none = getenv("NO_COLOR");
+    return !(none && *none) && term && strcmp(term, "dumb") != 0 && isatty(STDERR_FILENO);
+}
+
+/* A word of ours in one of the terminal's colors: 31 red, 33 yellow, 36 cyan. */
+static void add_word(cf_text *out, const char *text, int number, bool in_color)
+{
+    if (in_color) cf_text_printf(out, "\033[1;%dm", number);
+    cf_text_printf(out, "%s:", text);
+    cf_text_str(out, in_color ? "\033[0m " : " ");
+}
 
 static void add_line(cf_text *out, const cf_err *err)
 {
@@ -29,15 +53,21 @@ static void add_json(cf_text *out, const char *name, const char *text)
     cf_text_json(out, text, strlen(text));
 }
 
-void cf_add_error(cf_text *out, const cf_err *err)
+static void add_error(cf_text *out, const cf_err *err, bool in_color)
 {
-    cf_text_printf(out, "%s: ", cf_code_name(err->code));
+    add_word(out, cf_code_name(err->code), 31, in_color);
     add_line(out, err);
     if (err->hint[0]) {
-        cf_text_str(out, "\nhint: ");
+        cf_text_str(out, "\n");
+        add_word(out, "hint", 36, in_color);
         cf_text_shown(out, err->hint, strlen(err->hint));
     }
     cf_text_str(out, "\n");
+}
+
+void cf_add_error(cf_text *out, const cf_err *err)
+{
+    add_error(out, err, false);
 }
 
 static cf_text more; /* ,"name":value ... */
@@ -79,7 +109,7 @@ void cf_print_error(const cf_err *err, int status, bool json)
         if (more.at) cf_text_add(&out, more.at, more.size);
         cf_text_str(&out, "}}\n");
     } else {
-        cf_add_error(&out, err);
+        add_error(&out, err, colored());
     }
     if (out.at) fputs(out.at, stderr);
     cf_text_free(&out);
@@ -90,7 +120,7 @@ void cf_print_notes(const char *lines)
     cf_text out = {0};
     while (*lines) {
         const size_t n = strcspn(lines, "\n");
-        cf_text_str(&out, "note: ");
+        add_word(&out, "note", 33, colored());
         cf_text_shown(&out, lines, n);
         cf_text_str(&out, "\n");
         lines += n + (lines[n] == '\n');

@@ -4,6 +4,13 @@
 
 #include "text.h"
 
+/* Whether errors and notes are colored. AUTO: on a terminal, unless NO_COLOR is set (no-color.org).
+ */
+typedef enum cf_color { CF_COLOR_AUTO, CF_COLOR_ALWAYS, CF_COLOR_NEVER } cf_color;
+
+/* From then on. */
+void cf_print_in_color(cf_color when);
+
 /* On stderr: one line and its hint, or one line of JSON. Scripts' errors keep their traceback. */
 void cf_print_error(const cf_err *err, int status, bool json);
 /* The same as text: a line and its hint. */

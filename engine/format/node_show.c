@@ -175,7 +175,10 @@ static void show_value(cf_shower *s, const cf_node *node)
     case CF_NODE_ARRAY: show_view(s, "ndarray", node->view); break;
     case CF_NODE_SCALAR: show_scalar(s, node); break;
     case CF_NODE_STORAGE:
-        cf_text_printf(s->text, "storage(%" PRIu64 " bytes)", node->storage->size);
+        if (node->storage->place == CF_IN_ITEM)
+            cf_text_printf(s->text, "an item of %" PRIu64 " bytes, unread", node->storage->packed);
+        else
+            cf_text_printf(s->text, "storage(%" PRIu64 " bytes)", node->storage->size);
         break;
     }
 }
