@@ -113,36 +113,92 @@ static bool read_text(const cf_span *span, const char *path, cf_tree *tree, cf_e
     return cf_arena_ok(&tree->arena, err);
 }
 
+static const char *const kind_names[] = {[CF_CONTENT_EMPTY] = "empty",
+                                         [CF_CONTENT_TORCH] = "torch",
+                                         [CF_CONTENT_NPZ] = "npz",
+                                         [CF_CONTENT_NPY] = "npy",
+                                         [CF_CONTENT_STREAM] = "torch",
+                                         [CF_CONTENT_PICKLE] = "pickle",
+                                         [CF_CONTENT_SAFETENSORS] = "safetensors",
+                                         [CF_CONTENT_JSON] = "json",
+                                         [CF_CONTENT_TEXT] = "text",
+                                         [CF_CONTENT_LFS] = "lfs"};
+
+const char *cf_content_name(cf_content kind)
+{
+    return kind_names[kind];
+}
+
+/* By its first bytes; an npz passes for a torch zip. */
+static cf_content kind_of(const uint8_t *head, size_t n)
+{
+    static const char LFS[] = "version https://git-lfs";
+    if (n == 0) return CF_CONTENT_EMPTY;
+    if (n >= sizeof LFS - 1 && memcmp(head, LFS, sizeof LFS - 1) == 0) return CF_CONTENT_LFS;
+    if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0) return CF_CONTENT_TORCH;
+    if (cf_npy_magic(head, n)) return CF_CONTENT_NPY;
+    if (cf_torch_legacy_magic(head, n)) return CF_CONTENT_STREAM;
+    if (head[0] == '{' || head[0] == '[') return CF_CONTENT_JSON;
+    if (n > 8 && head[8] == '{') return CF_CONTENT_SAFETENSORS;
+    if (n >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5) return CF_CONTENT_PICKLE;
+    const size_t good = cf_utf8_valid((const char *)head, n); /* the last letter may be cut */
+    return memchr(head, 0, n) || good + 4 <= n ? CF_CONTENT_UNKNOWN : CF_CONTENT_TEXT;
+}
+
+static bool read_head(const cf_span *span, uint8_t head[64], size_t *n, cf_err *err)
+{
+    *n = span->size < 64 ? span->size : 64;
+    return cf_span_read(span, 0, head, *n, err);
+}
+
+bool cf_source_content(const cf_source *source, uint32_t file, cf_content *kind, cf_err *err)
+{
+    const cf_dir_file *is = &source->dir.files[file];
+    int fd;
+    if (!cf_dir_open(&source->dir, file, &fd, err)) return cf_err_in_file(err, is->path);
+    const cf_span span = cf_span_of_file(fd, is->size);
+    uint8_t head[64];
+    size_t n;
+    const bool ok = read_head(&span, head, &n, err);
+    if (ok && (*kind = kind_of(head, n)) == CF_CONTENT_TORCH) {
+        cf_arena arena;
+        cf_arena_init(&arena, 0);
+        if (cf_npz_is(&span, &arena)) *kind = CF_CONTENT_NPZ;
+        cf_arena_free(&arena);
+    }
+    close(fd);
+    return ok || cf_err_in_file(err, is->path);
+}
+
 static bool read_root(const cf_span *span, const char *path, bool inert, cf_tree *tree,
                       char *forbidden, cf_err *err)
 {
-    uint8_t head[64] = {0};
-    const size_t n = span->size < sizeof head ? span->size : sizeof head;
-    if (!cf_span_read(span, 0, head, n, err)) return false;
-    static const char LFS[] = "version https://git-lfs";
-    if (n >= sizeof LFS - 1 && memcmp(head, LFS, sizeof LFS - 1) == 0) {
+    uint8_t head[64];
+    size_t n;
+    CF_TRY(read_head(span, head, &n, err));
+    cf_reading r = {.tree = &tree->arena, .keep = &tree->keep, .file = tree->file, .inert = inert};
+    cf_content kind = kind_of(head, n);
+    const bool marked = kind == CF_CONTENT_LFS || kind == CF_CONTENT_TORCH ||
+                        kind == CF_CONTENT_STREAM || kind == CF_CONTENT_NPY;
+    if (!marked && cf_text_ends(path, ".safetensors")) kind = CF_CONTENT_SAFETENSORS;
+    bool ok;
+    switch (kind) {
+    case CF_CONTENT_LFS:
         cf_fail(err, CF_E_MAGIC, "a Git LFS pointer, not the file it stands for");
         return cf_err_hint(err, "git lfs pull fetches the real file");
-    }
-    cf_reading r = {.tree = &tree->arena, .keep = &tree->keep, .file = tree->file, .inert = inert};
-    bool ok;
-    if (n >= 4 && memcmp(head, "PK\3\4", 4) == 0) {
+    case CF_CONTENT_TORCH:
         ok = cf_torch_zip_read(span, &r, &tree->root, err);
         if (!ok && err->code == CF_E_MAGIC && cf_npz_is(span, &tree->arena))
             ok = cf_npz_read(span, &r, &tree->root, err);
-    } else if (cf_npy_magic(head, n)) {
-        ok = cf_npy_read(span, &r, &tree->root, err);
-    } else if (cf_torch_legacy_magic(head, n)) {
-        ok = cf_torch_legacy_read(span, &r, &tree->root, err);
-    } else if (cf_text_ends(path, ".safetensors") ||
-               (n > 8 && head[8] == '{' && !(head[0] == '{' || head[0] == '['))) {
+        break;
+    case CF_CONTENT_NPY: ok = cf_npy_read(span, &r, &tree->root, err); break;
+    case CF_CONTENT_STREAM: ok = cf_torch_legacy_read(span, &r, &tree->root, err); break;
+    case CF_CONTENT_SAFETENSORS:
         return cf_safetensors_read(span, &r, &tree->root, &tree->meta, err);
-    } else if (n >= 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5) {
-        ok = cf_pickle_file_read(span, &r, &tree->root, err);
-    } else if (torch_suffix(path) && cf_zip_has_end(span)) {
+    case CF_CONTENT_PICKLE: ok = cf_pickle_file_read(span, &r, &tree->root, err); break;
+    default:
+        if (!torch_suffix(path) || !cf_zip_has_end(span)) return read_text(span, path, tree, err);
         ok = cf_torch_zip_read(span, &r, &tree->root, err); /* which says what is wrong with it */
-    } else {
-        return read_text(span, path, tree, err);
     }
     memcpy(forbidden, r.forbidden, sizeof r.forbidden);
     return ok;

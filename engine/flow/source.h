@@ -55,6 +55,24 @@ void cf_source_unpin(cf_source *source, cf_tree *tree);
 /* Frees all trees without a pin: nothing will be read any more. */
 void cf_source_forget(cf_source *source);
 
+/* What a file is, by its first bytes, whatever it is called; a zip that is not numpy's passes for
+ * torch's. */
+typedef enum cf_content {
+    CF_CONTENT_UNKNOWN,
+    CF_CONTENT_EMPTY,
+    CF_CONTENT_TORCH,
+    CF_CONTENT_NPZ,
+    CF_CONTENT_STREAM, /* torch, before 1.6 */
+    CF_CONTENT_NPY,
+    CF_CONTENT_PICKLE,
+    CF_CONTENT_SAFETENSORS,
+    CF_CONTENT_JSON,
+    CF_CONTENT_TEXT,
+    CF_CONTENT_LFS
+} cf_content;
+bool cf_source_content(const cf_source *source, uint32_t file, cf_content *kind, cf_err *err);
+const char *cf_content_name(cf_content kind); /* "torch"; NULL: not known */
+
 /* What a value is: itself, or what lies in the item that it stands for, read now. Everything in
  * arena. */
 bool cf_source_value(cf_source *source, const cf_node *node, cf_arena *arena, const cf_node **value,

@@ -29,13 +29,44 @@ typedef struct cf_placeholders {
     char names[CF_MOST_PLACEHOLDERS][32];
 } cf_placeholders;
 
+/* What `detect` asked of the folder: a pattern, of several at once the one that fits, or the first.
+ */
+enum { CF_MOST_PROBES = 48 };
+typedef struct cf_probe {
+    char pattern[64];
+    bool hit;
+} cf_probe;
+
+typedef struct cf_probes {
+    int count;
+    cf_probe items[CF_MOST_PROBES];
+} cf_probes;
+
+/* The formats whose `detect` found something of what it looked for, nearest first (guess.c). */
+enum { CF_MOST_GUESSES = 3 };
+typedef struct cf_guesses {
+    struct {
+        char text[200]; /* "llama (params.json is here, consolidated.00.pth is not)" */
+        int found, missing;
+    } items[CF_MOST_GUESSES];
+    int count;
+} cf_guesses;
+
+void cf_guess(cf_guesses *guesses, const cf_source *source, const char *format,
+              const cf_probes *probes);
+/* E_MAGIC with what the files are, and how to look into one. */
+void cf_guess_say(const cf_source *source, cf_err *err);
+/* A hint, if there are guesses. */
+bool cf_guess_hint(const cf_guesses *guesses, cf_err *err);
+
 typedef struct cf_host {
     lua_State *L;
     const cf_scripts *scripts;
     cf_source *source; /* what `dir` and files read; NULL in a state without a checkpoint */
     cf_part *part;     /* what `out` fills, during `read` */
     cf_plan *plan;
-    int notes; /* that `dir` may still make: in `files`, which is called once */
+    cf_probes *probes; /* what `detect` asked for; NULL: nobody wants to know */
+    int notes;         /* that `dir` may still make: in `files`, which is called once */
     cf_placeholders placeholders;
     uint64_t rows;     /* what the limits grow by: rows given so far, or of the catalogue */
     cf_code tripped;   /* the limit that was hit: nothing catches it */

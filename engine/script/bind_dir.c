@@ -39,6 +39,20 @@ static const char *check_pattern(lua_State *L, int index)
     return pattern;
 }
 
+/* What a format looked for, of several patterns at once one: for the guesses where none fits. */
+static void note_probe(lua_State *L, const char *pattern, bool hit)
+{
+    cf_probes *probes = cf_host_of(L)->probes;
+    if (!probes || probes->count == CF_MOST_PROBES) return;
+    cf_probe *probe = &probes->items[probes->count];
+    if (strlen(pattern) >= sizeof probe->pattern) return;
+    strcpy(probe->pattern, pattern);
+    probe->hit = hit;
+    for (int i = 0; i < probes->count; i++)
+        if (strcmp(probes->items[i].pattern, pattern) == 0) return;
+    probes->count++;
+}
+
 static int dir_has(lua_State *L)
 {
     const cf_dir *dir = &source_of(L)->dir;
@@ -48,6 +62,7 @@ static int dir_has(lua_State *L)
     bool has = literal && cf_dir_find(dir, pattern, &file);
     for (uint32_t i = 0; !literal && !has && i < dir->count; i++)
         has = cf_pattern_match(pattern, dir->files[i].path, NULL);
+    note_probe(L, pattern, has);
     lua_pushboolean(L, has);
     return 1;
 }
@@ -59,6 +74,7 @@ static int dir_glob(lua_State *L)
     for (int p = 2; p <= last; p++) check_pattern(L, p);
     lua_newtable(L);
     lua_Integer count = 0;
+    int hit = 0;
     for (uint32_t i = 0; i < dir->count; i++) {
         cf_captures captures;
         int p = 2;
@@ -66,9 +82,11 @@ static int dir_glob(lua_State *L)
         while (p <= last && !cf_pattern_match(lua_tostring(L, p), dir->files[i].path, &captures))
             p++;
         if (p > last) continue;
+        if (!hit) hit = p;
         cf_push_file(L, i, &captures);
         lua_rawseti(L, -2, ++count);
     }
+    if (last > 1) note_probe(L, lua_tostring(L, hit ? hit : 2), hit);
     return 1;
 }
 
@@ -240,12 +258,19 @@ static int dir_note(lua_State *L)
     return 0;
 }
 
+static int dir_length(lua_State *L)
+{
+    lua_pushinteger(L, source_of(L)->dir.count);
+    return 1;
+}
+
 void cf_bind_dir(lua_State *L)
 {
+    static const luaL_Reg meta[] = {{"__len", dir_length}, {NULL, NULL}};
     static const luaL_Reg methods[] = {
         {"has", dir_has},   {"glob", dir_glob}, {"links", dir_links},   {"file", dir_file},
         {"item", dir_item}, {"note", dir_note}, {"refuse", dir_refuse}, {NULL, NULL}};
-    static const cf_handle handle = {DIR_HANDLE, methods, NULL, NULL, NULL};
+    static const cf_handle handle = {DIR_HANDLE, methods, NULL, NULL, meta};
     cf_handle_register(L, &handle);
 }
 

@@ -55,6 +55,14 @@ const cf_node *cf_file_root(lua_State *L, const cf_file_handle *file)
     return tree_of(L, file)->root;
 }
 
+static void push_kind(lua_State *L, const cf_file_handle *handle)
+{
+    cf_content kind;
+    cf_err err;
+    if (!cf_source_content(cf_host_of(L)->source, handle->file, &kind, &err)) cf_raise(L, &err);
+    lua_pushstring(L, cf_content_name(kind)); /* nil: not known */
+}
+
 static bool push_capture(lua_State *L, const cf_file_handle *handle, const char *key)
 {
     for (int i = 0; i < handle->count; i++) {
@@ -84,6 +92,8 @@ static bool field(lua_State *L, const char *key)
         cf_push_value(L, tree_of(L, handle)->meta, false);
     } else if (strcmp(key, "size") == 0) {
         lua_pushinteger(L, (lua_Integer)cf_host_of(L)->source->dir.files[handle->file].size);
+    } else if (strcmp(key, "kind") == 0) {
+        push_kind(L, handle);
     } else if (strcmp(key, "name") == 0) {
         lua_pushstring(L, path_of(L, handle));
     } else if (strcmp(key, "folder") == 0) {
@@ -119,7 +129,8 @@ void cf_bind_file(lua_State *L)
 {
     static const luaL_Reg methods[] = {{"walk", file_walk}, {"refuse", file_refuse}, {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__tostring", file_show}, {NULL, NULL}};
-    static const char *const fields[] = {"root", "meta", "name", "folder", "rank", "size", NULL};
+    static const char *const fields[] = {"root", "meta", "name", "folder",
+                                         "rank", "size", "kind", NULL};
     static const cf_handle handle = {FILE_HANDLE, methods, fields, field, meta};
     cf_handle_register(L, &handle);
 }

@@ -80,6 +80,7 @@ static int detect_job(lua_State *L)
 typedef struct search {
     detection best, second;
     cf_err unreadable; /* the first file that a format wanted to look into and could not */
+    cf_guesses guesses;
 } search;
 
 /* Asks one format. A script that cannot be loaded is a warning; an error of `detect` means "not
@@ -100,9 +101,12 @@ static bool ask(cf_scripts *scripts, cf_source *source, const cf_script *script,
         return true;
     }
     detection found = {.script = script};
+    cf_probes probes = {0};
+    host.probes = &probes;
     cf_host_run(&host, detect_job, &found, &failed);
     if (s->unreadable.code == CF_OK) s->unreadable = host.unreadable;
     cf_host_stop(&host);
+    if (found.score == 0) cf_guess(&s->guesses, source, script->name, &probes);
     if (found.score > s->best.score) {
         s->second = s->best;
         s->best = found;
@@ -121,8 +125,9 @@ static bool ask_all(cf_scripts *scripts, cf_source *source, search *s, cf_err *e
 }
 
 /* The folder of a run was named, not that of a save: "run/step9 is that of olmo-legacy". Few are
- * looked into, the last in order, first those that are not deep. */
-static bool hint_within(cf_scripts *scripts, const cf_source *source, cf_err *err)
+ * looked into, the last in order, first those that are not deep;
+ * `sure` is the score that counts. */
+static bool hint_within(cf_scripts *scripts, const cf_source *source, int sure, cf_err *err)
 {
     enum { DEEPEST = 3, TRIED = 3 };
     for (int depth = 1; source->dir.n_roots == 1 && depth <= DEEPEST; depth++) {
@@ -146,7 +151,7 @@ static bool hint_within(cf_scripts *scripts, const cf_source *source, cf_err *er
             scripts->notes.size = notes;
             cf_source_close(&one);
             tried++;
-            if (!asked || s.best.score == 0) continue;
+            if (!asked || s.best.score < sure) continue;
             cf_err_hint(err, "%s looks like %s: name that folder, or all that are one checkpoint",
                         last, s.best.script->name);
             return true;
@@ -155,16 +160,14 @@ static bool hint_within(cf_scripts *scripts, const cf_source *source, cf_err *er
     return false;
 }
 
-static bool nothing_fits(cf_scripts *scripts, const cf_source *source, cf_err *err)
+static bool nothing_fits(cf_scripts *scripts, const cf_source *source, const cf_guesses *guesses,
+                         cf_err *err)
 {
-    if (source->dir.count == 0) {
-        cf_fail(err, CF_E_MAGIC, "there are no files");
-    } else {
-        const char *first = cf_source_path(source, 0);
-        cf_fail(err, CF_E_MAGIC, "no format recognised among %u file%s (%s%s)", source->dir.count,
-                source->dir.count == 1 ? "" : "s", first, source->dir.count == 1 ? "" : " ...");
-    }
-    if (hint_within(scripts, source, err)) return false;
+    cf_guess_say(source, err);
+    enum { NAMED = 50 }; /* less is a suffix alone */
+    if (hint_within(scripts, source, NAMED, err) || cf_guess_hint(guesses, err) ||
+        hint_within(scripts, source, 1, err) || *err->hint)
+        return false;
     size_t formats = 0;
     for (size_t i = 0; i < scripts->count; i++) formats += scripts->items[i].kind == CF_FORMAT;
     cf_err_hint(err, "`ckptflow plugins` lists the %zu formats that there are", formats);
@@ -177,7 +180,7 @@ static bool detect(cf_scripts *scripts, cf_source *source, detection *found, cf_
     CF_TRY(ask_all(scripts, source, &s, err));
     *found = s.best;
     if (s.best.score == 0) {
-        if (s.unreadable.code == CF_OK) return nothing_fits(scripts, source, err);
+        if (s.unreadable.code == CF_OK) return nothing_fits(scripts, source, &s.guesses, err);
         *err = s.unreadable;
         return false;
     }

@@ -60,7 +60,8 @@ static bool same_text(const token *t, const char *name)
 
 bool cf_pattern_check(const char *pattern, cf_err *err)
 {
-    static const char *const taken[] = {"name", "folder", "root", "meta", "size", "walk", "refuse"};
+    static const char *const taken[] = {"name", "folder", "root", "meta",
+                                        "size", "kind",   "walk", "refuse"};
     token tokens[MOST_TOKENS];
     int count = 0, captures = 0;
     for (const char *p = pattern; *p; count++) {

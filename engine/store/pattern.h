@@ -25,7 +25,8 @@ typedef struct cf_captures {
 } cf_captures;
 
 /* Is it a pattern at all? E_LAYOUT for an unclosed brace, a bad or repeated placeholder, a name
- * that is a field of file handles (name folder root meta size walk refuse), too many placeholders.
+ * that is a field of file handles (name folder root meta size kind walk refuse), too many
+ * placeholders.
  */
 bool cf_pattern_check(const char *pattern, cf_err *err);
 /* Does the whole path fit? captures (may be NULL) takes what the placeholders took; digits that do

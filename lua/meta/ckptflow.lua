@@ -90,13 +90,14 @@ function require(name) end
 
 -- Reading -----------------------------------------------------------------------------------------
 
----@class ckptflow.Dir  the checkpoint's folder, or several folders as one. Sub-folders are in it
+---@class ckptflow.Dir  the checkpoint's folder, or several folders as one. Sub-folders are in it; `#dir` is the number of files
+---@operator len: integer
 local Dir = {}
 
 --- Is there a file that fits?
 --- Patterns: `*` within a name, `**` across folders, `{n}` digits, `{n*}` text without "/", `{n**}`
 --- any text. What a placeholder takes is `file.n`; `{rank}` says whose pieces the file holds.
---- name, folder, root, meta, size, walk, refuse are no placeholder names.
+--- name, folder, root, meta, size, kind, walk, refuse are no placeholder names.
 ---@param pattern string
 ---@return boolean
 function Dir:has(pattern) end
@@ -155,6 +156,7 @@ function Dir:note(text) end
 ---@field folder string  of name, with its "/", or ""
 ---@field size integer  bytes
 ---@field rank? integer  from {rank}
+---@field kind? "torch"|"npz"|"npy"|"pickle"|"safetensors"|"json"|"text"|"lfs"|"empty"  what it is by its first bytes, whatever its name; nil: not known. Raises where it cannot be opened
 ---@field root any  the value in it, by its first bytes: torch zip, torch stream, pickle, safetensors and npz (dicts of views), npy (a view), JSON; else its text. Parsed when first asked for, its trees kept within a budget. Raises what is wrong with the file: E_MAGIC, E_TRUNCATED, E_ZIP_*, E_GLOBAL_DENIED ...
 ---@field meta ckptflow.Node  safetensors' __metadata__: texts by name; else an empty dict. Raises as root
 ---@field [string] integer|string|nil  what the other placeholders took
@@ -597,6 +599,22 @@ function olmo.agree(dir, kind, other) end
 ---@param name string  "model"
 ---@return table<string, number|boolean|string>
 function olmo.section(text, name) end
+
+---@class ckptflow.lone  a checkpoint that is one file under any name
+local lone = {}
+
+--- The only file there is, beside texts, if its `kind` is one of these.
+---@param dir ckptflow.Dir
+---@param ... string
+---@return ckptflow.File?
+function lone.file(dir, ...) end
+
+--- The files that fit any of the patterns; if none does, the only file, as above.
+---@param dir ckptflow.Dir
+---@param patterns string[]
+---@param ... string
+---@return ckptflow.File[]
+function lone.files(dir, patterns, ...) end
 
 ---@class ckptflow.saves  several saves below one folder
 local saves = {}

@@ -4,6 +4,7 @@
 --- Sources: huggingface_hub serialization/_base.py; torch/distributed/checkpoint/hf_storage.py.
 local index = require("ckptflow.index")
 local json = require("ckptflow.json")
+local lone = require("ckptflow.lone")
 
 local INDEX = "model.safetensors.index.json"
 
@@ -45,11 +46,15 @@ return {
     elseif dir:has("*.safetensors") then
       return 40, "*.safetensors"
     end
+    local one = lone.file(dir, "safetensors") -- .bin, .ckpt, or without a suffix
+    if one then
+      return 45, one.name .. " holds safetensors"
+    end
   end,
 
   files = function(dir)
     return dir:has(INDEX) and index.files(dir, INDEX)
-      or index.complete(dir, dir:glob("*.safetensors"))
+      or index.complete(dir, lone.files(dir, { "*.safetensors" }, "safetensors"))
   end,
 
   read = function(file, out, dir)

@@ -1,9 +1,11 @@
---- One file of torch.save, zip or legacy stream: the state dict of a model or of an optimizer, or a
---- dict with a model, an optimizer and more.
+--- One file of torch.save, zip or legacy stream, or a plain pickle of arrays: the state dict of a
+--- model or of an optimizer, or a dict with a model, an optimizer and more.
+local lone = require("ckptflow.lone")
 local names = require("ckptflow.names")
 local torch = require("ckptflow.torch")
 
 local MODEL = { "model", "state_dict", "module", "model_state_dict" }
+local SUFFIXES = { "*.pt", "*.pth", "*.bin", "*.ckpt" }
 local TENSORS = { tensor = true, ShardedTensor = true, DTensor = true }
 local OPTIM = {
   "optimizer",
@@ -19,14 +21,17 @@ return {
   about = "a file of torch.save: .pt, .pth, .bin, .ckpt",
 
   detect = function(dir)
-    local name = dir:glob("*.pt", "*.pth", "*.bin", "*.ckpt")[1]
-    if name then
-      return 20, name.name
+    local file = dir:glob(table.unpack(SUFFIXES))[1]
+    local one = not file and lone.file(dir, "torch", "pickle")
+    if one then
+      return 45, one.name .. " holds a " .. (one.kind == "torch" and "torch.save" or one.kind)
+    elseif file then
+      return 20, file.name
     end
   end,
 
   files = function(dir)
-    return dir:glob("*.pt", "*.pth", "*.bin", "*.ckpt")
+    return lone.files(dir, SUFFIXES, "torch", "pickle")
   end,
 
   read = function(file, out)

@@ -137,7 +137,7 @@ START_TEST(detection)
         cf_code code;
         const char *message;
     } cases[] = {
-        {"nil", CF_E_MAGIC, "no format recognised among 1 file (note.txt)"},
+        {"nil", CF_E_MAGIC, "no format recognised among 1 file: note.txt (text)"},
         {"90, 'mine'", CF_E_MISSING_FILE, "note.txt"},
         {"error('no')", CF_E_MAGIC, "no format"},
         {"dir:file('gone').root", CF_E_MAGIC, "no format"},
