@@ -94,6 +94,7 @@ bool cf_row_alone(cf_catalogue *cat, cf_row *row, cf_err *err)
 
 void cf_row_in_part(cf_row *row)
 {
+    if (!row->n_pieces && row->numel == 0 && !row->hull) return; /* nobody holds any of it */
     if (!row->n_pieces) row->dtype = CF_NO_DTYPE;
     row->in_part = true;
     row->numel = 0;
@@ -104,6 +105,7 @@ bool cf_alone_check(cf_catalogue *cat, cf_err *err)
 {
     size_t tensors = 0;
     for (size_t i = 0; i < cat->count; i++) tensors += cat->rows[i]->dtype != CF_NO_DTYPE;
+    if (!cat->count && cat->in_part && cat->only_rank < cat->world) return true;
     if (!cat->count && cat->most_rank < 0)
         return cf_fail(err, CF_E_USAGE, "--only-rank %d: no file says whose it is", cat->only_rank);
     if (!cat->count)

@@ -9,9 +9,11 @@
  * A row that the rank holds nothing of becomes no row. E_COVERAGE for boxes that fit together in
  * no such way. */
 bool cf_row_alone(cf_catalogue *cat, cf_row *row, cf_err *err);
-/* The same for a recipe of pieces: they and the shape stay as they are; numel is what is there. */
+/* The same for a recipe of pieces: they and the shape stay as they are; numel is what is there. A
+ * tensor without elements is whole. */
 void cf_row_in_part(cf_row *row);
-/* E_USAGE if the rank holds nothing at all; a note of how much it is otherwise. */
+/* E_USAGE if the rank holds nothing at all (parts of a whole: if there is no such rank); a note of
+ * how much it is otherwise. */
 bool cf_alone_check(cf_catalogue *cat, cf_err *err);
 
 #endif

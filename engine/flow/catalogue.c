@@ -131,17 +131,27 @@ static bool add_piece(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_row 
     return cf_arena_ok(&cat->arena, err);
 }
 
+/* Is it of another rank than the one that is asked for? Of parts of a whole, what is no rank's in
+ * particular is rank 0's: somebody has to take it. */
+static bool of_another(cf_catalogue *cat, int32_t rank)
+{
+    if (cat->only_rank < 0) return false;
+    if (rank > cat->most_rank) cat->most_rank = rank;
+    return (cat->in_part ? cf_max(rank, 0) : rank) != cat->only_rank;
+}
+
 /* Pieces that the part made for the catalogue: they lie in what it takes over from the part. */
 static bool add_items(cf_catalogue *cat, const cf_op *op, cf_row *row, cf_err *err)
 {
     if (!claim(cat, row, op, err)) return false;
-    if (!row->n_pieces) {
+    if (!row->n_pieces && cat->only_rank < 0) {
         row->pieces = op->pieces;
         row->n_pieces = op->n_pieces;
         row->cap_pieces = op->cap_pieces;
         return true;
     }
     for (size_t i = 0; i < op->n_pieces; i++) {
+        if (of_another(cat, op->pieces[i].rank)) continue;
         cf_piece *piece = CF_PUSH(&cat->arena, row->pieces, row->n_pieces, row->cap_pieces);
         if (!piece) return cf_arena_ok(&cat->arena, err);
         *piece = op->pieces[i];
@@ -207,17 +217,13 @@ static bool add_note(cf_catalogue *cat, const char *text, cf_err *err)
     return true;
 }
 
-/* Is it of another rank than the one that is asked for? */
 static bool passed_over(cf_catalogue *cat, const cf_op *op)
 {
-    if (cat->only_rank < 0) return false;
     switch (op->kind) {
     case CF_OP_PIECE:
     case CF_OP_VALUE:
     case CF_OP_SAME:
-    case CF_OP_WORLD:
-        if (op->rank > cat->most_rank) cat->most_rank = op->rank;
-        return op->rank != cat->only_rank;
+    case CF_OP_WORLD: return of_another(cat, op->rank);
     default: return false;
     }
 }
@@ -353,6 +359,26 @@ static void note_misnamed(cf_catalogue *cat)
                    cat->n_misnamed > 4 ? ", ..." : "");
 }
 
+/* How many ranks hold something; what lies in files of no rank in particular is one's if all does.
+ */
+static int64_t ranks_seen(cf_catalogue *cat)
+{
+    int64_t n = 0;
+    cf_map seen;
+    cf_map_init(&seen, &cat->arena);
+    for (size_t i = 0; i < cat->count; i++) {
+        const cf_row *row = cat->rows[i];
+        for (size_t k = 0; k < row->n_pieces + row->n_values; k++) {
+            const int32_t *rank =
+                k < row->n_pieces ? &row->pieces[k].rank : &row->values[k - row->n_pieces].rank;
+            bool fresh = false;
+            if (*rank >= 0) cf_map_put(&seen, rank, sizeof *rank, &fresh);
+            n += fresh;
+        }
+    }
+    return cat->count ? cf_max(n, 1) : 0;
+}
+
 bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles, cf_err *err)
 {
     const bool alone = cat->only_rank >= 0, in_part = alone && cat->in_part;
@@ -385,43 +411,14 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
     if (!ok) return false;
     take_aliases(cat);
     drop_empty(cat);
-    if (alone && !cf_alone_check(cat, err)) return false;
     for (size_t i = 0; i < cat->count; i++)
         if (!cf_role_find(&cat->arena, cat->rows[i], roles, n_roles))
             return cf_arena_ok(&cat->arena, err);
-    if (!cat->world && !in_part) { /* one rank alone does not know */
-        int32_t *ranks; /* what lies in files of no rank in particular is one's if all does */
-        const int64_t seen = (int64_t)cf_catalogue_ranks(cat, &cat->arena, &ranks);
-        cat->world = cf_max(cat->count ? cf_max(seen, 1) : 0, cat->writers);
-    }
+    if (in_part)
+        cat->world = cat->world ? cat->world : cat->writers; /* 0: one rank alone does not know */
+    else if (!cat->world)
+        cat->world = cf_max(ranks_seen(cat), alone ? 0 : cat->writers);
+    if (alone && !cf_alone_check(cat, err)) return false;
     note_misnamed(cat);
     return (cf_save_values(cat, err) || taken(cat, NULL, err)) && cf_arena_ok(&cat->arena, err);
-}
-
-static int by_rank(const void *a, const void *b)
-{
-    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-size_t cf_catalogue_ranks(const cf_catalogue *cat, cf_arena *arena, int32_t **ranks)
-{
-    int32_t *list = NULL;
-    size_t n = 0, cap = 0;
-    cf_map seen;
-    cf_map_init(&seen, arena);
-    for (size_t i = 0; i < cat->count; i++) {
-        const cf_row *row = cat->rows[i];
-        for (size_t k = 0; k < row->n_pieces + row->n_values; k++) {
-            const int32_t *rank =
-                k < row->n_pieces ? &row->pieces[k].rank : &row->values[k - row->n_pieces].rank;
-            bool fresh;
-            if (*rank < 0 || !cf_map_put(&seen, rank, sizeof *rank, &fresh) || !fresh) continue;
-            int32_t *place = CF_PUSH(arena, list, n, cap);
-            if (place) *place = *rank;
-        }
-    }
-    if (n) qsort(list, n, sizeof *list, by_rank);
-    *ranks = list;
-    return n;
 }

@@ -164,7 +164,4 @@ const cf_node *cf_row_value(const cf_row *row, size_t number);
 
 cf_row *cf_catalogue_find(const cf_catalogue *cat, const char *key);
 
-/* Copies the ranks that hold pieces or values, ascending, into a list of the arena. */
-size_t cf_catalogue_ranks(const cf_catalogue *cat, cf_arena *arena, int32_t **ranks);
-
 #endif

@@ -257,17 +257,6 @@ static int sel_show(lua_State *L)
     return 1;
 }
 
-static void push_ranks(lua_State *L, const cf_catalogue *cat)
-{
-    int32_t *ranks = NULL;
-    const size_t n = cf_catalogue_ranks(cat, cf_view_arena(L), &ranks);
-    lua_createtable(L, (int)n, 0);
-    for (size_t i = 0; i < n; i++) {
-        lua_pushinteger(L, ranks[i]);
-        lua_rawseti(L, -2, (lua_Integer)i + 1);
-    }
-}
-
 static bool sel_field(lua_State *L, const char *key)
 {
     const cf_catalogue *cat = check_selection(L)->cat;
@@ -275,8 +264,8 @@ static bool sel_field(lua_State *L, const char *key)
         cat->world ? lua_pushinteger(L, cat->world) : lua_pushnil(L);
     else if (strcmp(key, "format") == 0)
         lua_pushstring(L, cat->format);
-    else if (strcmp(key, "ranks") == 0)
-        push_ranks(L, cat);
+    else if (strcmp(key, "rank") == 0)
+        cat->only_rank >= 0 ? lua_pushinteger(L, cat->only_rank) : lua_pushnil(L);
     else
         return false;
     return true;
@@ -425,7 +414,7 @@ void cf_bind_cat(lua_State *L)
                                         {"__gc", sel_free},
                                         {"__tostring", sel_show},
                                         {NULL, NULL}};
-    static const char *const sel_fields[] = {"world", "ranks", "format", NULL};
+    static const char *const sel_fields[] = {"world", "rank", "format", NULL};
     static const cf_handle selection = {SELECTION, sel_methods, sel_fields, sel_field, sel_meta};
 
     static const luaL_Reg row_methods[] = {{"pieces", row_pieces}, {NULL, NULL}};

@@ -22,39 +22,43 @@ return {
 
   plan = function(cat, plan)
     local paths, number = {}, 0
+    local function write(key, row, rank, n, kind, at, view)
+      local path = ("pieces/%s/%d-%d.safetensors"):format(folder(key, number), rank, n)
+      paths[rank] = paths[rank] or {}
+      table.insert(paths[rank], path)
+      plan:write(path, { data = view }, {
+        dtype = "keep",
+        meta = {
+          key = key,
+          role = row.role,
+          name = row.name,
+          kind = kind,
+          at = at,
+          -- not known to one rank where the boxes of all are the whole
+          shape = row.shape and table.concat(row.shape, ","),
+        },
+      })
+    end
     for key, row in pairs(cat:tensors()) do
       number = number + 1
       local n = 0
       for piece in row:pieces() do
         n = n + 1
-        local rank = math.max(piece.rank, 0)
-        local path = ("pieces/%s/%d-%d.safetensors"):format(folder(key, number), rank, n)
-        paths[rank] = paths[rank] or {}
-        table.insert(paths[rank], path)
-        local at = piece.at
-        plan:write(path, { data = piece.view }, {
-          dtype = "keep",
-          meta = {
-            key = key,
-            role = row.role,
-            name = row.name,
-            kind = piece.kind,
-            at = type(at) == "table" and table.concat(at, ",") or tostring(at),
-            -- not known to one rank where the boxes of all are the whole
-            shape = row.shape and table.concat(row.shape, ","),
-          },
-        })
+        local at = type(piece.at) == "table" and table.concat(piece.at, ",") or tostring(piece.at)
+        write(key, row, math.max(piece.rank, 0), n, piece.kind, at, piece.view)
+      end
+      if n == 0 then -- it has no elements
+        write(key, row, cat.rank or 0, 1, "box", ("0,"):rep(#row.shape), row.view)
       end
     end
-    local ranks = #cat.ranks > 0 and cat.ranks or { 0 }
-    for _, rank in ipairs(ranks) do
+    for rank = cat.rank or 0, cat.rank or (cat.world or 1) - 1 do
       plan:write(("ranks/%d.json"):format(rank), {
         world = cat.world,
         format = cat.format,
         pieces = paths[rank] or {},
       })
     end
-    plan:write(("values/%d.json"):format(ranks[1]), cat:values())
+    plan:write(("values/%d.json"):format(cat.rank or 0), cat:values())
     plan:copy("config.*", "*.yaml", "tokenizer*", "generation_config.json")
   end,
 }

@@ -349,7 +349,7 @@ function Out:items(tensors, places, fields) end
 --- counts. Every method gives a new one.
 ---@class ckptflow.Selection
 ---@field world? integer  ranks that wrote the checkpoint; nil if one of them alone is read and does not say
----@field ranks integer[]  those that hold something of it, ascending
+---@field rank? integer  the one that is read alone (--only-rank)
 ---@field format string  the format's name
 local Selection = {}
 
