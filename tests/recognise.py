@@ -39,7 +39,7 @@ TABLE = {  # the first pattern that fits a folder: its format and the reason
     "others/hf_trainer": ("hf-trainer", "optimizer.pt beside model.safetensors"),
     "others/lightning_file": ("torch-file", "*"),
     "others/lightning_fsdp": ("torch-dcp", ".metadata, Lightning's meta.pt beside it"),
-    "others/llama_consolidated": ("llama", "params.json and consolidated.00.pth"),
+    "others/llama_consolidated": ("llama", "params.json and consolidated.<N>.pth"),
     "others/megatron_torch_dist": ("megatron-dist", "metadata.json names a sharded_backend"),
     "others/megatron_tp2_pp2": ("megatron", "mp_rank_<TP>/model_optim_rng.pt"),
     "others/nanotron_tp2": ("nanotron", "checkpoint_metadata.json and model/"),
