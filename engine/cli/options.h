@@ -21,6 +21,7 @@ typedef enum cf_show {
 typedef struct cf_words {
     const char *const *list;
     int count;
+    bool *fits; /* diff: globs that fit a key on one side at least; NULL elsewhere */
 } cf_words;
 
 typedef struct cf_options {

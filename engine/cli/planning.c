@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "faults.h"
-#include "filter.h"
 #include "layout.h"
 #include "losses.h"
 #include "print.h"
@@ -94,16 +93,23 @@ bool cf_open_inputs(const cf_options *o, cf_source *source, cf_err *err)
     return cf_source_open(source, o->inputs, o->n_inputs, o->inert, err);
 }
 
+cf_filter cf_options_filter(const cf_options *o)
+{
+    return (cf_filter){.include = o->include.list,
+                       .n_include = o->include.count,
+                       .included = o->include.fits,
+                       .exclude = o->exclude.list,
+                       .n_exclude = o->exclude.count,
+                       .excluded = o->exclude.fits,
+                       .rename = o->rename.list,
+                       .n_rename = o->rename.count};
+}
+
 /* pieces: for a recipe that writes them */
 static bool read_opened(const cf_options *o, bool pieces, cf_scripts *scripts, cf_source *source,
                         cf_catalogue *cat, cf_err *err)
 {
-    const cf_filter filter = {.include = o->include.list,
-                              .n_include = o->include.count,
-                              .exclude = o->exclude.list,
-                              .n_exclude = o->exclude.count,
-                              .rename = o->rename.list,
-                              .n_rename = o->rename.count};
+    const cf_filter filter = cf_options_filter(o);
     cf_catalogue_init(cat, source);
     cat->values = o->values;
     cat->only_rank = o->only_rank;

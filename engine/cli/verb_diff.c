@@ -38,8 +38,11 @@ static bool read_both(const cf_options *o, cf_scripts *scripts, checkpoint *both
 {
     static char formats[2][128];
     if (!cf_scripts_find(scripts, o->plugins.list, o->plugins.count, err)) return false;
+    cf_options one = *o;
+    one.include.fits = calloc((size_t)o->include.count + 1, sizeof(bool)); /* the process ends */
+    one.exclude.fits = calloc((size_t)o->exclude.count + 1, sizeof(bool));
+    if (!one.include.fits || !one.exclude.fits) return cf_fail(err, CF_E_MEMORY, "out of memory");
     for (int i = 0; i < 2; i++) {
-        cf_options one = *o;
         one.inputs = o->inputs + i;
         one.n_inputs = 1;
         one.format = format_of(o, i, formats[i], sizeof formats[i]);
@@ -52,7 +55,8 @@ static bool read_both(const cf_options *o, cf_scripts *scripts, checkpoint *both
             return false;
         }
     }
-    return true;
+    const cf_filter filter = cf_options_filter(&one);
+    return cf_filter_fit(&filter, err);
 }
 
 bool cf_job_diff(const void *ctx, cf_text *out, cf_text *notes, cf_err *err)

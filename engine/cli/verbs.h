@@ -4,6 +4,7 @@
 
 #include "block.h"
 #include "child.h"
+#include "filter.h"
 #include "options.h"
 
 typedef bool cf_verb(const cf_options *o, cf_err *err);
@@ -55,6 +56,8 @@ bool cf_show_job(cf_child_job *job, const cf_options *o, cf_err *err);
  * (NULL) in the folder for temporary files. Also lets the process open as many files as it may. */
 bool cf_unpack_inputs(const cf_options *o, const char *out, cf_err *err);
 
+/* What --include, --exclude and --rename say. */
+cf_filter cf_options_filter(const cf_options *o);
 /* A checkpoint read and filtered: source and catalogue, made by the jobs. */
 bool cf_read_inputs(const cf_options *o, cf_scripts *scripts, cf_source *source, cf_catalogue *cat,
                     cf_err *err);

@@ -89,22 +89,27 @@ static bool check_used(const char *option, const char *const *globs, int n, cons
     return true;
 }
 
+bool cf_filter_fit(const cf_filter *f, cf_err *err)
+{
+    return check_used("include", f->include, f->n_include, f->included, err) &&
+           check_used("exclude", f->exclude, f->n_exclude, f->excluded, err);
+}
+
 bool cf_catalogue_filter(cf_catalogue *cat, const cf_filter *f, cf_err *err)
 {
-    bool *include = CF_NEWS(&cat->arena, bool, (size_t)f->n_include + 1);
-    bool *exclude = CF_NEWS(&cat->arena, bool, (size_t)f->n_exclude + 1);
-    if (!include || !exclude) return cf_arena_ok(&cat->arena, err);
+    cf_filter own = *f;
+    if (!f->included) own.included = CF_NEWS(&cat->arena, bool, (size_t)f->n_include + 1);
+    if (!f->excluded) own.excluded = CF_NEWS(&cat->arena, bool, (size_t)f->n_exclude + 1);
+    if (!own.included || !own.excluded) return cf_arena_ok(&cat->arena, err);
     size_t n = 0;
     for (size_t i = 0; i < cat->count; i++) {
         const char *key = cat->rows[i]->key;
-        const bool in = !f->n_include || any(f->include, f->n_include, key, include);
-        const bool out = any(f->exclude, f->n_exclude, key, exclude);
+        const bool in = !f->n_include || any(f->include, f->n_include, key, own.included);
+        const bool out = any(f->exclude, f->n_exclude, key, own.excluded);
         if (in && !out) cat->rows[n++] = cat->rows[i];
     }
     cat->count = n;
-    if (!check_used("include", f->include, f->n_include, include, err) ||
-        !check_used("exclude", f->exclude, f->n_exclude, exclude, err))
-        return false;
+    if (!f->included && !cf_filter_fit(&own, err)) return false;
     for (int i = 0; i < f->n_rename; i++)
         if (!rename_rows(cat, f->rename[i], err)) return false;
     return (!f->n_include && !f->n_exclude && !f->n_rename) || index_keys(cat, err);
