@@ -175,7 +175,8 @@ def check_legacy_unsharder(tool, folder):
     olmo_unshard.unshard(folder / "in", folder / "theirs", "torch")
     for to in ("torch", "safetensors"):
         out = tool.run("unshard.lua", folder / "in", folder / to, "--to", to)
-        tool.same(folder / "theirs", out, "--include", "model.*", "--include", "optim.*")
+        # the random states are left out by OLMo, and what is in train.pt has that in its keys
+        tool.same(folder / "theirs", out, "--rename", "train.*=*", "--exclude", "rng.*")
 
 
 def check_transformers(recipe, tool, folder):
