@@ -9,22 +9,24 @@
 --- nodes. 216 is no power of two: shards are uneven, and some ranks hold none.
 --- Assumed: the names of the folders of nodes, any text. No file from there was seen.
 ---
---- Does: finds rank files in the folders of all nodes; whose they are is known by what is inside;
---- lists of local paths are rank 0's alone (what a node's disk held is of no use elsewhere), so
---- that they are no difference that hides others; random states stay per rank.
+--- Does: finds rank files in the folders of all nodes, of the newest whole step where there are
+--- several; whose they are is known by what is inside; lists of local paths are rank 0's alone
+--- (what a node's disk held is of no use elsewhere), so that they are no difference that hides
+--- others; random states stay per rank.
 local ranks = require("formats.rank-files")
+local steps = require("ckptflow.steps")
 local torch = require("ckptflow.torch")
 
-local PLACES = {
-  "rank{rank}.pt",
-  "{node*}/rank{rank}.pt",
-  "step{step}/rank{rank}.pt",
-  "{node*}/step{step}/rank{rank}.pt",
-}
+local STEPS = { "step{step}/rank{rank}.pt", "{node*}/step{step}/rank{rank}.pt" }
 local LOCAL = { checkpoints = true, unsharded_checkpoints = true, ephemeral_checkpoints = true }
 
-local function found(dir)
-  return dir:glob(table.unpack(PLACES))
+--- Rank files that lie in no folder of a step.
+local function flat(dir)
+  local list = {}
+  for _, file in ipairs(dir:glob("rank{rank}.pt", "{node*}/rank{rank}.pt")) do
+    list[#list + 1] = not (file.node or ""):find("^step%d+$") and file or nil
+  end
+  return list
 end
 
 ---@type ckptflow.Format
@@ -35,19 +37,31 @@ return {
   apart = true,
 
   detect = function(dir)
-    local nodes, n = {}, 0
-    for _, file in ipairs(found(dir)) do
-      if file.node and not file.node:find("^step%d+$") and not nodes[file.node] then
-        nodes[file.node] = true
-        n = n + 1
+    local saves = steps.list(dir, table.unpack(STEPS))
+    table.insert(saves, 1, { files = flat(dir) })
+    for _, save in ipairs(saves) do
+      local nodes, n = {}, 0
+      for _, file in ipairs(save.files) do
+        if file.node and not nodes[file.node] then
+          nodes[file.node] = true
+          n = n + 1
+        end
       end
-    end
-    if n > 1 then
-      return 70, ("rank files of %d nodes"):format(n)
+      -- with more files than ranks the folders are those of jobs that saved the same step
+      if n > 1 and #save.files <= (save.files[1].root.world_size or #save.files) then
+        return 70, ("rank files of %d nodes"):format(n)
+      end
     end
   end,
 
-  files = found,
+  files = function(dir)
+    local list = flat(dir)
+    if #list > 0 then
+      return list
+    end
+    local found = steps.list(dir, table.unpack(STEPS))
+    return #found == 1 and found[1].files or steps.whole(dir, table.unpack(STEPS)).files
+  end,
 
   read = function(file, out)
     local root = file.root
