@@ -195,9 +195,13 @@ static bool check_chunk(const cf_block *b, const cf_b_chunk *c, cf_err *err)
     if (!range_ok(c->move, c->moves, b->n_terms) || size % each || size > INT64_MAX / 16 ||
         !cf_cast_possible(CF_F64, dtype))
         return bad(err, "a sum");
-    for (uint64_t i = c->move; i < c->move + c->moves; i++)
-        if (!check_moves(b, b->terms[i].move, b->terms[i].moves, CF_F64, size / each * 8, err))
-            return false;
+    for (uint64_t i = c->move; i < c->move + c->moves; i++) {
+        const cf_b_term *t = &b->terms[i];
+        if (t->rounded >= CF_DTYPES ||
+            (t->rounded != CF_NO_DTYPE && !cf_cast_possible(CF_F64, (cf_dtype)t->rounded)))
+            return bad(err, "a term's dtype");
+        CF_TRY(check_moves(b, t->move, t->moves, CF_F64, size / each * 8, err));
+    }
     return true;
 }
 

@@ -15,7 +15,7 @@
 #include "text.h"
 #include "view.h"
 
-enum { CF_BLOCK_VERSION = 2 };
+enum { CF_BLOCK_VERSION = 3 };
 
 typedef struct cf_ref {
     uint64_t at, size; /* texts have a NUL behind them that size does not count */
@@ -97,10 +97,12 @@ static inline uint64_t cf_seal_size(const cf_b_seal *seal)
     return seal->digits ? seal->digits : 4;
 }
 
-/* One term of a sum: its moves cast to F64 and fill the chunk; weight times that is added. */
+/* One term of a sum: its moves cast to F64 and fill the chunk; weight times that is added. Where
+ * the term is a view that was cast, each element is rounded to that dtype first. */
 typedef struct cf_b_term {
     uint64_t move, moves;
     double weight;
+    uint64_t rounded; /* a dtype, or CF_NO_DTYPE */
 } cf_b_term;
 
 enum { CF_B_NONE = 0xffffffff };

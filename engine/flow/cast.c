@@ -33,6 +33,13 @@ static bool is_whole(cf_dtype d)
     return cf_dtype_of(d)->class == CF_CLASS_INTEGER || cf_dtype_of(d)->class == CF_CLASS_BOOLEAN;
 }
 
+bool cf_cast_exact(cf_dtype from, cf_dtype to)
+{
+    if (from == to) return true;
+    if (!is_float(from) || !is_float(to)) return false;
+    return to == CF_F64 || (to == CF_F32 && from != CF_F64);
+}
+
 bool cf_cast_possible(cf_dtype from, cf_dtype to)
 {
     const bool source = is_float(from) || is_whole(from) || from == CF_F8_E8M0;

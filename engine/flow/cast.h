@@ -16,6 +16,9 @@
 /* Is there a way? Equal dtypes have one. */
 bool cf_cast_possible(cf_dtype from, cf_dtype to);
 
+/* Is every value of `from` one of `to`: is a cast there, and on, the same as one straight on? */
+bool cf_cast_exact(cf_dtype from, cf_dtype to);
+
 /* count elements, little-endian, at any alignment; the areas do not overlap. */
 void cf_cast(cf_dtype from, const void *source, cf_dtype to, void *target, size_t count);
 

@@ -558,6 +558,17 @@ bool cf_gather_fill(cf_gather *g, uint64_t first, uint64_t count, uint64_t from,
                    (unsigned long long)(to - from));
 }
 
+/* To a dtype and back. */
+static void round_to(cf_dtype dtype, double *at, uint64_t n)
+{
+    double some[256];
+    for (uint64_t k = 0; k < n; k += 256) {
+        const size_t count = n - k < 256 ? (size_t)(n - k) : 256;
+        cf_cast(CF_F64, at + k, dtype, some, count);
+        cf_cast(dtype, some, CF_F64, at + k, count);
+    }
+}
+
 /* A sum, in steps of as many elements as fit as F64. */
 static bool add_up(cf_gather *g, const cf_b_chunk *c, uint64_t from, uint64_t to, uint8_t *buffer,
                    cf_err *err)
@@ -577,6 +588,7 @@ static bool add_up(cf_gather *g, const cf_b_chunk *c, uint64_t from, uint64_t to
             if (!cf_gather_fill(g, t->move, t->moves, at * sizeof *sum, end * sizeof *sum,
                                 (uint8_t *)next, &crc, &known, err))
                 return false;
+            if (!g->dry && t->rounded != CF_NO_DTYPE) round_to((cf_dtype)t->rounded, next, n);
             for (uint64_t k = 0; !g->dry && k < n; k++) sum[k] += t->weight * next[k];
         }
         if (g->dry) continue;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cast.h"
 #include "laying.h"
 #include "num.h"
 #include "pattern.h"
@@ -133,6 +134,15 @@ bool cf_lay_compares(cf_layout *l, cf_item *it, cf_err *err)
     return true;
 }
 
+/* What a term's elements are rounded to before they are used, by a cast of views. */
+static cf_dtype rounding(const cf_term *term)
+{
+    for (size_t k = 0; k < term->count; k++)
+        if (!cf_cast_exact(term->tiles[k].view->stored, term->tiles[k].view->dtype))
+            return term->tiles[k].view->dtype;
+    return CF_NO_DTYPE;
+}
+
 /* Moves, or for a sum the terms whose moves fill the chunk. */
 bool cf_lay_filling(cf_layout *l, const cf_item *it, cf_b_chunk *chunk, cf_err *err)
 {
@@ -140,7 +150,7 @@ bool cf_lay_filling(cf_layout *l, const cf_item *it, cf_b_chunk *chunk, cf_err *
     if (!t->sum) return add_term(l, it, &t->terms[0], it->cast, &chunk->move, &chunk->moves, err);
     chunk->sum = true;
     for (size_t i = 0; t->numel && i < t->n_terms; i++) {
-        cf_b_term term = {.weight = t->terms[i].weight};
+        cf_b_term term = {.weight = t->terms[i].weight, .rounded = rounding(&t->terms[i])};
         if (!add_term(l, it, &t->terms[i], CF_F64, &term.move, &term.moves, err)) return false;
         const uint64_t number = cf_blocker_add(l->b, CF_B_TERMS, &term, sizeof term);
         if (i == 0) chunk->move = number;
@@ -199,18 +209,24 @@ static cf_item item_of(const char *name, const char *key, const char *role, cons
 
 /* The cast that --dtype or the write's own option asks for: of floating point, but for names that
  * are kept, and an optimizer's step, which counts. */
-static void cast_item(const cf_layout *l, const cf_write_options *o, cf_item *it)
+static bool cast_item(const cf_layout *l, const cf_write_options *o, cf_item *it, cf_err *err)
 {
     const cf_plan *plan = l->plan;
     const cf_dtype wanted = o->keep ? CF_NO_DTYPE : o->dtype ? o->dtype : plan->dtype;
     const char *last = strrchr(it->name, '.');
-    if (!wanted || cf_dtype_of(it->dtype)->class != CF_CLASS_FLOATING) return;
-    if (strcmp(it->role, "optim") == 0 && strcmp(last ? last + 1 : it->name, "step") == 0) return;
+    if (!wanted || cf_dtype_of(it->dtype)->class != CF_CLASS_FLOATING) return true;
+    if (strcmp(it->role, "optim") == 0 && strcmp(last ? last + 1 : it->name, "step") == 0)
+        return true;
     for (size_t i = 0; i < o->n_keep; i++)
-        if (cf_glob_match(o->keep_dtype[i], it->name)) return;
+        if (cf_glob_match(o->keep_dtype[i], it->name)) return true;
     for (int i = 0; i < plan->n_keep; i++)
-        if (cf_glob_match(plan->keep_dtype[i], it->key)) return;
+        if (cf_glob_match(plan->keep_dtype[i], it->key)) return true;
+    const cf_dtype was = it->tensor->sum ? CF_NO_DTYPE : rounding(&it->tensor->terms[0]);
+    if (was && was != wanted)
+        return cf_fail(err, CF_L_PLAN, "%s: a cast of a cast, to %s and then to %s", it->name,
+                       cf_dtype_of(was)->name, cf_dtype_of(wanted)->name);
     it->dtype = it->cast = wanted;
+    return true;
 }
 
 /* Where no checksum tells, what is small is read. */
@@ -316,7 +332,8 @@ bool cf_lay_entry(cf_layout *l, const cf_write *w, const cf_entry *e, cf_items *
         for (size_t k = 0; k < e->row->n_pieces; k++)
             if (!add_row(l, items, e->name, e->row, (int64_t)k, err)) return false;
     }
-    for (size_t k = first; k < items->count; k++) cast_item(l, &w->options, &items->list[k]);
+    for (size_t k = first; k < items->count; k++)
+        CF_TRY(cast_item(l, &w->options, &items->list[k], err));
     return true;
 }
 

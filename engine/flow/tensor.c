@@ -246,7 +246,7 @@ const cf_tensor *cf_tensor_cast(cf_arena *arena, const cf_tensor *t, cf_dtype dt
         for (size_t k = 0; !t->sum && k < term->count; k++) {
             cf_view *v = cf_memdup(arena, tiles[k].view, sizeof *v);
             if (!v) return fail(arena, err);
-            if (v->stored != v->dtype) {
+            if (!cf_cast_exact(v->stored, v->dtype)) {
                 cf_fail(err, CF_L_PLAN, "a cast of a cast, %s to %s to %s",
                         cf_dtype_of(v->stored)->name, cf_dtype_of(v->dtype)->name,
                         cf_dtype_of(dtype)->name);

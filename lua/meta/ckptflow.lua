@@ -213,7 +213,7 @@ function View:reshape(shape) end
 function View:permute(dims) end
 
 --- Another element type, to nearest even; "keep": itself. Raises E_DTYPE if there is no such cast,
---- L_PLAN for a cast of a cast.
+--- L_PLAN for a cast of what a cast has rounded.
 ---@param dtype ckptflow.Dtype|"keep"
 ---@return ckptflow.View
 function View:cast(dtype) end
