@@ -45,7 +45,8 @@ typedef struct cf_options {
     cf_values values;
     cf_show progress;
     cf_color color;
-    const cf_given *given; /* of the recipe */
+    const struct cf_damage *damage; /* that an earlier try of this run found; NULL: none */
+    const cf_given *given;          /* of the recipe */
     size_t n_given;
     cf_arena arena;
 } cf_options;

@@ -114,6 +114,7 @@ static bool read_opened(const cf_options *o, bool pieces, cf_scripts *scripts, c
     cat->values = o->values;
     cat->only_rank = o->only_rank;
     cat->in_part = pieces;
+    cat->damage = o->damage;
     return cf_host_read(scripts, source, o->format, o->threads, cat, err) &&
            cf_catalogue_filter(cat, &filter, err);
 }

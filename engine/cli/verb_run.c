@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "damage.h"
 #include "execute.h"
 #include "journal.h"
 #include "output.h"
@@ -69,7 +70,9 @@ static void tell_of_journal(const cf_journal *journal)
     cf_text_free(&note);
 }
 
-static bool write_out(const cf_options *o, const char *out, const cf_block *block, cf_err *err)
+/* damage: NULL, or takes what is damaged. */
+static bool write_out(const cf_options *o, const char *out, const cf_block *block,
+                      cf_damage *damage, cf_err *err)
 {
     cf_price price;
     cf_means means;
@@ -94,6 +97,7 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
                             .fsync = o->fsync,
                             .verify = o->verify,
                             .journal = &journal,
+                            .damage = damage,
                             .progress = &meter.progress,
                             .stop = &cf_stop_signal};
     cf_meter_start(&meter, o, o->verify ? 2 * price.written : price.written);
@@ -121,17 +125,44 @@ static bool write_out(const cf_options *o, const char *out, const cf_block *bloc
     return ok;
 }
 
+static bool try(const cf_options *o, const char *out, cf_damage *damage, cf_err *err)
+{
+    cf_reply reply;
+    cf_block block;
+    bool ok = cf_block_job(cf_job_plan, o, o, &reply, &block, err);
+    if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");
+    ok = ok && enough_descriptors(&block, err) && write_out(o, out, &block, damage, err);
+    cf_reply_free(&reply);
+    return ok;
+}
+
+/* Once more without what is damaged, as long as more of it is found: only reading tells. A share
+ * cannot, as all of them need one plan. */
+static bool salvage(const cf_options *o, const char *out, cf_err *err)
+{
+    cf_options without = *o;
+    cf_damage damage;
+    cf_damage_init(&damage);
+    bool ok, again;
+    do {
+        const size_t known = damage.count;
+        without.damage = known ? &damage : NULL;
+        cf_damage_begin(&damage);
+        ok = try(&without, out, &damage, err);
+        again = !ok && damage.found && damage.count > known && cf_code_exit(err->code) == 4;
+        if (again && !o->quiet && !o->json)
+            cf_print_notes("damaged data was met: planned again without it\n");
+        if (again) *err = (cf_err){.offset = -1};
+    } while (again);
+    cf_damage_free(&damage);
+    return ok;
+}
+
 bool cf_verb_run(const cf_options *o, cf_err *err)
 {
     char out[PATH_MAX];
-    cf_reply reply;
-    cf_block block;
     if (!cf_output_path(o, out, err) || !cf_sink_check(out, o->overwrite, err) ||
         !cf_unpack_inputs(o, out, err))
         return false;
-    bool ok = cf_block_job(cf_job_plan, o, o, &reply, &block, err);
-    if (ok && !block.n_files) ok = cf_fail(err, CF_E_USAGE, "the plan writes nothing");
-    ok = ok && enough_descriptors(&block, err) && write_out(o, out, &block, err);
-    cf_reply_free(&reply);
-    return ok;
+    return o->salvage && !o->share.of ? salvage(o, out, err) : try(o, out, NULL, err);
 }

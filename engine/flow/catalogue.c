@@ -6,6 +6,7 @@
 
 #include "alone.h"
 #include "cover.h"
+#include "damage.h"
 #include "losses.h"
 #include "num.h"
 #include "part.h"
@@ -385,6 +386,7 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
     if (in_part) cf_save_said_world(cat);
     if (!alone && (!cf_save_same(cat, err) || (!cf_save_world(cat, err) && !taken(cat, NULL, err))))
         return false;
+    if (cat->damage && !cf_damage_strike(cat->damage, cat, err)) return false;
     if (!cf_losses_check(cat, err)) return false;
     cf_arena scratch;
     cf_arena_init(&scratch, 0);

@@ -95,7 +95,8 @@ typedef struct cf_catalogue {
     int32_t most_rank; /* the largest that was met, where that is so */
     cf_text misnamed;  /* files named for another rank than they hold */
     size_t n_misnamed;
-    cf_text notes; /* for people: what differs between ranks ... */
+    const struct cf_damage *damage; /* what a run found damaged; NULL: nothing */
+    cf_text notes;                  /* for people: what differs between ranks ... */
     cf_text
         losses; /* for programs: of an error that names lost files, what is lost and whole (JSON) */
     cf_map noted; /* what plugins noted, each once */

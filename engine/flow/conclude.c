@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <zlib.h>
 
+#include "damage.h"
 #include "running.h"
 #include "seal.h"
 
@@ -67,10 +68,12 @@ static bool check_records(cf_running *r, bool *verified, cf_err *err)
             continue;
         }
         if (!r->records.has_crc[i] || !cf_stretches_whole(all, i, rec->size, &crc)) continue;
-        if (crc != r->records.crc[i]) return cf_crc_fault(r, i, crc, err);
-        verified[i] = true;
+        verified[i] = crc == r->records.crc[i];
+        if (verified[i]) continue;
+        cf_crc_fault(r, i, crc, err);
+        if (!cf_damage_take(r->x->damage, b, i, err)) return false;
     }
-    return true;
+    return cf_damage_none(r->x->damage, err);
 }
 
 /* The CRC of every chunk, and the bytes that wait for them. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "damage.h"
 #include "num.h"
 #include "pool.h"
 #include "replicas.h"
@@ -23,13 +24,51 @@ static bool is_mine(const cf_running *r, uint64_t number)
     return !r->x->share.of || number % r->x->share.of == r->x->share.rank;
 }
 
+static bool crc_of_record(cf_running *r, uint64_t record, int thread, uint32_t *crc, cf_err *err)
+{
+    const cf_b_record *rec = &r->block->records[record];
+    const uint64_t tile = r->x->means->tile;
+    *crc = 0;
+    for (uint64_t at = 0; at < rec->size; at += tile) {
+        const size_t n = (size_t)(rec->size - at < tile ? rec->size - at : tile);
+        if (cf_stopped(r->x, err)) return false;
+        if (!cf_gather_read(&r->gathers[thread], record, at, r->buffers[thread], n, err))
+            return cf_err_in_file(err, cf_record_path(r->block, rec));
+        *crc = libdeflate_crc32(*crc, r->buffers[thread], n);
+    }
+    return true;
+}
+
+/* Copies differ: the checksums may tell which is damaged; else nobody knows which is right. */
+static bool take_conflict(cf_running *r, const cf_b_compare *c, int thread, cf_err *err)
+{
+    const uint64_t moves[] = {c->left, c->right};
+    bool told = false;
+    for (int i = 0; i < 2; i++) {
+        const uint64_t record = r->block->moves[moves[i]].record;
+        cf_err fault = {0};
+        uint32_t crc;
+        if (r->block->records[record].place == CF_IN_MEMORY || !r->records.has_crc[record])
+            continue;
+        if (!crc_of_record(r, record, thread, &crc, &fault)) {
+            *err = fault;
+            return false;
+        }
+        if (crc == r->records.crc[record]) continue;
+        cf_crc_fault(r, record, crc, &fault);
+        told |= cf_damage_take(r->x->damage, r->block, record, &fault);
+    }
+    return told || cf_damage_take_key(r->x->damage, cf_block_text(r->block, c->key), err);
+}
+
 static bool compare_one(void *ctx, uint64_t number, int thread, cf_err *err)
 {
     cf_running *r = ctx;
     if (!is_mine(r, number)) return true;
-    return !cf_stopped(r->x, err) &&
-           cf_replica_compare(r->block, &r->block->compares[number], &r->gathers[thread],
-                              r->buffers[thread], err);
+    const cf_b_compare *c = &r->block->compares[number];
+    if (cf_stopped(r->x, err)) return false;
+    return cf_replica_compare(r->block, c, &r->gathers[thread], r->buffers[thread], err) ||
+           (r->x->damage && err->code == CF_E_META_CONFLICT && take_conflict(r, c, thread, err));
 }
 
 static bool check_one(void *ctx, uint64_t number, int thread, cf_err *err)
@@ -38,17 +77,11 @@ static bool check_one(void *ctx, uint64_t number, int thread, cf_err *err)
     if (!is_mine(r, number)) return true;
     const uint64_t record = r->block->checks[number];
     const cf_b_record *rec = &r->block->records[record];
-    uint32_t crc = 0;
-    const uint64_t tile = r->x->means->tile;
-    for (uint64_t at = 0; at < rec->size; at += tile) {
-        const size_t n = (size_t)(rec->size - at < tile ? rec->size - at : tile);
-        if (cf_stopped(r->x, err)) return false;
-        if (!cf_gather_read(&r->gathers[thread], record, at, r->buffers[thread], n, err))
-            return cf_err_in_file(err, cf_record_path(r->block, rec));
-        crc = libdeflate_crc32(crc, r->buffers[thread], n);
-    }
-    if (crc != rec->crc) return cf_crc_fault(r, record, crc, err);
-    return cf_stretch_add(&r->checked[thread], record, 0, rec->size, crc, err);
+    uint32_t crc;
+    if (!crc_of_record(r, record, thread, &crc, err)) return false;
+    if (crc == rec->crc) return cf_stretch_add(&r->checked[thread], record, 0, rec->size, crc, err);
+    cf_crc_fault(r, record, crc, err);
+    return cf_damage_take(r->x->damage, r->block, record, err);
 }
 
 /* ---- windows -----------------------------------------------------------------------------------
@@ -301,7 +334,7 @@ static bool carry_out(cf_running *r, cf_sink *sink, cf_outcome *o, cf_err *err)
     const bool share = r->x->share.of > 0, *wanted = NULL;
     if (!cut(r, err) || (share && !cf_share_wants(r, &wanted, err)) ||
         !cf_records_open(&r->records, r->x, sink, wanted, err) ||
-        (share && !cf_share_items(r, wanted, err)))
+        !cf_damage_none(r->x->damage, err) || (share && !cf_share_items(r, wanted, err)))
         return false;
     for (int i = 0; i < threads; i++) {
         r->buffers[i] = malloc(tall > r->x->means->tile ? tall : r->x->means->tile);
@@ -309,7 +342,8 @@ static bool carry_out(cf_running *r, cf_sink *sink, cf_outcome *o, cf_err *err)
         if (!cf_gather_start(&r->gathers[i], &r->records.bytes, r->x->means, err)) return false;
     }
     if (!cf_pool_run(threads, b->n_compares, compare_one, r, err) ||
-        !cf_pool_run(threads, b->n_checks, check_one, r, err) || !cf_outputs_open(r, sink, err) ||
+        !cf_pool_run(threads, b->n_checks, check_one, r, err) ||
+        !cf_damage_none(r->x->damage, err) || !cf_outputs_open(r, sink, err) ||
         !cf_pool_run(threads, r->windows.count, do_window, r, err) ||
         !cf_records_unchanged(&r->records, err))
         return false;

@@ -15,6 +15,7 @@
 #include "sink.h"
 #include "windows.h"
 
+struct cf_damage;
 struct cf_journal;
 
 typedef struct cf_progress {
@@ -31,6 +32,7 @@ typedef struct cf_execution {
     bool fsync, verify;
     cf_share share; /* of 0: all is written. Else only its windows, and no end is made */
     struct cf_journal *journal; /* of finished windows; NULL: none is kept */
+    struct cf_damage *damage;   /* --salvage: takes what is damaged; NULL: the first fails */
     cf_progress *progress;
     const volatile sig_atomic_t *stop; /* becomes the number of a signal: E_INTERRUPTED */
 } cf_execution;

@@ -240,7 +240,10 @@ bool cf_losses_drop(cf_catalogue *cat, cf_text *missing, cf_err *err)
         cf_text_printf(&cat->notes, "... and %zu more faults\n", shown - MOST_SHOWN);
     cat->count = kept;
     if (!kept) return cf_fail(err, CF_E_COVERAGE, "nothing of it is whole");
-    cf_text_printf(&cat->notes, "%zu key%s not whole and left out; %zu are whole\n", dropped,
-                   dropped == 1 ? " is" : "s are", kept);
+    if (dropped)
+        cf_text_printf(&cat->notes, "%zu key%s not whole and left out; %zu are whole\n", dropped,
+                       dropped == 1 ? " is" : "s are", kept);
+    else
+        cf_text_str(&cat->notes, "what is damaged is there a second time; nothing is left out\n");
     return cf_text_ok(missing, err);
 }

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "damage.h"
 #include "dir.h"
 #include "item.h"
 #include "moves.h"
@@ -292,7 +293,8 @@ static bool open_item(void *ctx, uint64_t number, int thread, cf_err *err)
     cf_err_add_member(err, member.at);
     cf_text_free(&member);
     if (err->offset < 0) err->offset = (int64_t)rec->offset;
-    return cf_err_in_file(err, path_of(r, rec));
+    cf_err_in_file(err, path_of(r, rec));
+    return cf_damage_take(r->x->damage, r->block, number, err);
 }
 
 /* ---- all ---------------------------------------------------------------------------------------
@@ -317,7 +319,8 @@ static bool locate(cf_records *r, cf_err *err)
             const char *name = cf_block_text(b, rec->name);
             if (!decode_member(r, &archive, name, rec->size, span, err)) {
                 cf_err_in_member(err, name);
-                return cf_err_in_file(err, path_of(r, rec));
+                cf_err_in_file(err, path_of(r, rec));
+                if (!cf_damage_take(r->x->damage, b, i, err)) return false;
             }
         }
     }
