@@ -88,7 +88,7 @@ function saves.one(dir, files, of)
   if said == "" and #list > 1 then
     dir:refuse(
       ("%d checkpoints are here: %s"):format(#list, table.concat(list, " ")),
-      "give the folder that is meant",
+      list[#list]:match("[^/]$") and "give the files of one" or "give the folder that is meant",
       "E_META_CONFLICT"
     )
   end

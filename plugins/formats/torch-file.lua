@@ -15,6 +15,36 @@ local OPTIM = {
   "last_optimizer_state", -- fairseq
 }
 
+--- Which tensor a file has first.
+local function first_of(file)
+  for key, leaf in file:walk() do
+    if TENSORS[class(leaf)] then
+      return key
+    end
+  end
+end
+
+--- Files that begin alike are saves of one model, not parts of it: one of them, if a name says
+--- which (last.ckpt, checkpoint_last.pt, latest.pt: a copy, or a link).
+local function one_save(dir, list)
+  local first = first_of(list[1])
+  if not first or first_of(list[2]) ~= first then
+    return list
+  end
+  for _, file in ipairs(list) do
+    if file.name:match("^last%.") or file.name:match("^latest") or file.name:match("_last%.") then
+      dir:note(("%s is taken, of %d files of one model"):format(file.name, #list))
+      return { file }
+    end
+  end
+  dir:refuse(
+    ("%d files of one model are here: %s, %s"):format(#list, list[1].name, list[2].name)
+      .. (#list > 2 and " ..." or ""),
+    "give the file that is meant",
+    "E_META_CONFLICT"
+  )
+end
+
 ---@type ckptflow.Format
 return {
   api = 1,
@@ -31,7 +61,8 @@ return {
   end,
 
   files = function(dir)
-    return lone.files(dir, SUFFIXES, "torch", "pickle")
+    local list = lone.files(dir, SUFFIXES, "torch", "pickle")
+    return #list > 1 and one_save(dir, list) or list
   end,
 
   read = function(file, out)
