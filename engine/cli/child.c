@@ -71,7 +71,7 @@ static void add_root(cf_arena *arena, const char *root, const char **paths, size
 static bool confine(int fd, const cf_options *o, char *lacks, size_t size, cf_err *err)
 {
     cf_scripts scripts;
-    if (o->n_inputs) cf_beside_open(o->inputs[0]);
+    for (int i = 0; i < o->n_roots; i++) cf_beside_open(o->inputs[i]);
     if (o->no_confine) return true;
     if (!cf_scripts_list(&scripts, err)) return false;
     size_t most = 2 * (size_t)o->n_roots + (size_t)o->plugins.count + 2 * o->n_given +

@@ -162,6 +162,7 @@ static bool read_for_plan(const cf_options *o, planning *p, cf_err *err)
     if (!cf_open_inputs(o, &p->source, err)) return false;
     cf_faults_init(&p->faults);
     if (o->salvage) p->source.faults = &p->faults;
+    p->source.salvage = o->salvage;
     const bool ok = read_opened(o, p->recipe.pieces, &p->scripts, &p->source, &p->cat, err) &&
                     (!o->salvage || cf_losses_drop(&p->cat, &p->missing, err));
     p->source.faults = NULL;

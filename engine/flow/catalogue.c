@@ -116,7 +116,10 @@ static bool taken(const cf_catalogue *cat, cf_row *row, const cf_err *err)
 static bool add_piece(cf_catalogue *cat, uint32_t file, const cf_op *op, cf_row *row, cf_err *err)
 {
     if (!claim(cat, row, op, err)) return false;
-    if (lost(cat, op->view->storage)) return true; /* a hole, then */
+    if (lost(cat, op->view->storage)) { /* a hole, then */
+        row->holed = true;
+        return true;
+    }
     if (!op->shape && row->shape &&
         !cf_box_inside(row->ndim, row->shape, op->at, op->view->shape, err))
         return false;
@@ -402,7 +405,7 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
             cf_row_in_part(row);
         else
             ok = ok && cf_row_whole(cat, row, &scratch, err);
-        row->broken |= row->hull && !row->n_pieces; /* all of them were lost */
+        row->broken |= row->hull && row->holed; /* how large it was nobody knows */
         if (!ok) {
             cf_err_in_member(err, row->key);
             ok = taken(cat, row, err);

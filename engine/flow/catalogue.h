@@ -48,6 +48,7 @@ typedef struct cf_row {
     bool compared;           /* its replicas are, by the plan */
     int64_t written;         /* elements that views of it were written of */
     bool differs;            /* a value that differs between ranks */
+    bool holed;              /* a piece of it was lost */
     bool broken;             /* not whole: why is among the source's faults */
     bool in_part;            /* one rank's pieces, in their places; numel: of these */
 } cf_row;

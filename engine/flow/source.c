@@ -170,13 +170,14 @@ bool cf_source_content(const cf_source *source, uint32_t file, cf_content *kind,
     return ok || cf_err_in_file(err, is->path);
 }
 
-static bool read_root(const cf_span *span, const char *path, bool inert, cf_tree *tree,
+static bool read_root(const cf_span *span, const char *path, bool inert, cf_err *cut, cf_tree *tree,
                       char *forbidden, cf_err *err)
 {
     uint8_t head[64];
     size_t n;
     CF_TRY(read_head(span, head, &n, err));
-    cf_reading r = {.tree = &tree->arena, .keep = &tree->keep, .file = tree->file, .inert = inert};
+    cf_reading r = {
+        .tree = &tree->arena, .keep = &tree->keep, .file = tree->file, .inert = inert, .cut = cut};
     cf_content kind = kind_of(head, n);
     const bool marked = kind == CF_CONTENT_LFS || kind == CF_CONTENT_TORCH ||
                         kind == CF_CONTENT_STREAM || kind == CF_CONTENT_NPY;
@@ -218,8 +219,14 @@ static bool parse(cf_source *source, cf_tree *tree, cf_err *err)
     tree->root = tree->meta = NULL;
     char forbidden[192] = "";
     const cf_span span = cf_span_of_file(fd, file->size);
-    bool ok = read_root(&span, file->path, source->inert, tree, forbidden, err);
+    cf_err cut = {0};
+    bool ok = read_root(&span, file->path, source->inert, source->salvage ? &cut : NULL, tree,
+                        forbidden, err);
     close(fd);
+    if (ok && cut.code) {
+        cf_err_add_file(&cut, file->path);
+        cf_faults_take(source->faults, &cut);
+    }
     if (ok && !tree->meta) {
         tree->meta = cf_node_new(&tree->arena, CF_NODE_DICT);
         ok = cf_arena_ok(&tree->arena, err);

@@ -32,6 +32,7 @@ typedef struct cf_source {
     cf_dir dir;
     cf_tree *trees; /* one a file of the listing */
     bool inert;
+    bool salvage; /* a file that ends early is read as far as it is whole; with faults */
     pthread_mutex_t lock;
     uint64_t clock, kept;   /* bytes in trees without a pin */
     cf_text notes;          /* warnings, one a line */

@@ -210,9 +210,10 @@ static int by_begin(const void *left, const void *right)
     return order ? order : a < b ? -1 : 1;
 }
 
-/* Do the ranges tile the data, the `size` bytes from `at` on? */
+/* Do the ranges tile the data, the `size` bytes from `at` on? short_of: all that is wrong is that
+ * the file ends early. */
 static bool tiled(cf_arena *arena, const cf_dict *tensors, uint64_t at, uint64_t size,
-                  bool open_end, cf_err *err)
+                  bool open_end, bool *short_of, cf_err *err)
 {
     const size_t count = tensors->count;
     const cf_pair **order = CF_NEWS(arena, const cf_pair *, count);
@@ -241,6 +242,7 @@ static bool tiled(cf_arena *arena, const cf_dict *tensors, uint64_t at, uint64_t
         if (end > size && !cut) cut = order[i];
     }
     if (cut) {
+        *short_of = true;
         cf_fail_at(err, CF_E_LAYOUT, (int64_t)(at + size),
                    "the file ends %llu bytes early: its tensors take %llu bytes, %llu are there",
                    (unsigned long long)(end - size), (unsigned long long)end,
@@ -250,6 +252,23 @@ static bool tiled(cf_arena *arena, const cf_dict *tensors, uint64_t at, uint64_t
     return end == size || open_end ||
            cf_fail_at(err, CF_E_LAYOUT, (int64_t)(at + end), "%llu bytes follow the last tensor",
                       (unsigned long long)(size - end));
+}
+
+/* What does not lie wholly in the file any more lies nowhere. */
+static bool lose(cf_reading *r, cf_dict *tensors, const cf_storage *data, cf_err *err)
+{
+    cf_storage *nowhere = CF_NEW(r->keep, cf_storage);
+    if (!nowhere) return cf_arena_ok(r->keep, err);
+    *nowhere = (cf_storage){.place = CF_NOWHERE, .file = r->file, .size = INT64_MAX, .name = ""};
+    for (size_t i = 0; i < tensors->count; i++) {
+        cf_node *node = tensors->pairs[i].value;
+        if (end_of(&tensors->pairs[i]) <= data->size) continue;
+        cf_view *view = cf_memdup(r->tree, node->view, sizeof *view);
+        if (!view) return cf_arena_ok(r->tree, err);
+        view->storage = nowhere;
+        node->view = view;
+    }
+    return true;
 }
 
 /* What ckptflow wrote as pairs of real numbers is complex again: {"<name>": "C128"}. */
@@ -320,7 +339,12 @@ bool cf_safetensors_read(const cf_span *span, cf_reading *r, cf_node **root, cf_
                          .name = ""};
     CF_TRY(header(&s, r->tree, data, tensors->dict, strings->dict) && cf_scan_end(&s));
     data->size = span->size - HEADER_AT - n;
-    CF_TRY(tiled(r->tree, tensors->dict, HEADER_AT + n, data->size, r->open_end, err));
+    bool cut = false;
+    if (!tiled(r->tree, tensors->dict, HEADER_AT + n, data->size, r->open_end, &cut, err)) {
+        if (!cut || !r->cut) return false;
+        *r->cut = *err;
+        CF_TRY(lose(r, tensors->dict, data, err));
+    }
     const cf_node *said = cf_dict_string(strings->dict, "ckptflow.dtype");
     if (said) CF_TRY(unpair(r, tensors->dict, said->text, err));
     *root = tensors;

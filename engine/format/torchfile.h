@@ -21,6 +21,8 @@ typedef struct cf_reading {
     bool open_end;  /* safetensors: more may follow the last tensor */
     bool item;      /* of a file: cf_zip_open_item */
     bool inert;
+    cf_err *cut; /* safetensors: a file that ends early is read all the same, and this is why; what
+                  * it lost lies nowhere. NULL: it is an error */
     char forbidden[192]; /* out: as cf_pickle's */
 } cf_reading;
 

@@ -526,8 +526,11 @@ static bool find_whole(const cf_source *source, const listing *list, char *name,
         if (!(within[n] = cf_strndup(list->arena, path, length))) return false;
         n++;
     }
-    return cf_beside_newest(source->dir.roots[0], within, n, list->marks, list->n_marks, name,
-                            size);
+    bool found = false;
+    for (int i = 0; !found && i < source->dir.n_roots; i++)
+        found = cf_beside_newest(source->dir.roots[i], within, n, list->marks, list->n_marks, name,
+                                 size);
+    return found;
 }
 
 static void name_whole(const cf_source *source, const listing *list, cf_catalogue *cat, bool ok,

@@ -15,21 +15,39 @@
 
 enum { MOST_ENTRIES = 100000 };
 
-static struct {
+/* Of each folder that was opened: a checkpoint may lie in several. */
+typedef struct beside {
     const char *root;
-    DIR *parent; /* NULL: nothing is known */
+    DIR *parent;
     struct stat own;
+    struct beside *next;
 } beside;
+
+static beside *all;
+
+static const beside *beside_of(const char *root)
+{
+    const beside *b = all;
+    while (b && strcmp(b->root, root) != 0) b = b->next;
+    return b;
+}
 
 void cf_beside_open(const char *root)
 {
-    if (beside.parent) return;
+    if (beside_of(root)) return;
     const int folder = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0) return;
     const int parent = openat(folder, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (parent >= 0 && fstat(folder, &beside.own) == 0) beside.parent = fdopendir(parent);
-    beside.root = root;
-    if (parent >= 0 && !beside.parent) close(parent);
+    beside *b = calloc(1, sizeof *b);
+    if (b && parent >= 0 && fstat(folder, &b->own) == 0) b->parent = fdopendir(parent);
+    if (b && b->parent) {
+        b->root = root;
+        b->next = all;
+        all = b;
+    } else {
+        if (parent >= 0) close(parent);
+        free(b);
+    }
     close(folder);
 }
 
@@ -81,7 +99,8 @@ static bool newer(const neighbour *a, const neighbour *b)
 }
 
 /* Has the folder all marks below `within`? */
-static bool whole(neighbour *n, const char *within, const char *const *marks, size_t n_marks)
+static bool whole(const beside *b, neighbour *n, const char *within, const char *const *marks,
+                  size_t n_marks)
 {
     for (size_t i = 0; i < n_marks; i++) {
         char path[PATH_MAX];
@@ -90,22 +109,31 @@ static bool whole(neighbour *n, const char *within, const char *const *marks, si
         const int length =
             snprintf(path, sizeof path, "%s/%s%s", n->name, within, marks[i] + absent);
         if (length < 0 || (size_t)length >= sizeof path) return false;
-        const bool there = fstatat(dirfd(beside.parent), path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        const bool there = fstatat(dirfd(b->parent), path, &st, AT_SYMLINK_NOFOLLOW) == 0;
         if (absent ? there : !there || !S_ISREG(st.st_mode) || !st.st_size) return false;
         if (i == 0) n->time = (int64_t)st.st_mtim.tv_sec;
     }
     return n_marks > 0;
 }
 
-/* The next entry that is a folder; *ours: it is the checkpoint itself. */
-static bool next_folder(char name[NAME_MAX + 1], bool *ours, int *left)
+/* Is it one of the folders that the checkpoint lies in? */
+static bool is_ours(const struct stat *st)
+{
+    const beside *b = all;
+    while (b && (st->st_dev != b->own.st_dev || st->st_ino != b->own.st_ino)) b = b->next;
+    return b != NULL;
+}
+
+/* The next entry that is a folder; *ours: of the checkpoint itself; *own: the root's. */
+static bool next_folder(const beside *b, char name[NAME_MAX + 1], bool *ours, bool *own, int *left)
 {
     const char *entry;
     struct stat st;
-    while ((*left)-- > 0 && (entry = cf_folder_next(beside.parent))) {
-        if (fstatat(dirfd(beside.parent), entry, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    while ((*left)-- > 0 && (entry = cf_folder_next(b->parent))) {
+        if (fstatat(dirfd(b->parent), entry, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
         if (!S_ISDIR(st.st_mode)) continue;
-        *ours = st.st_dev == beside.own.st_dev && st.st_ino == beside.own.st_ino;
+        *ours = is_ours(&st);
+        *own = st.st_dev == b->own.st_dev && st.st_ino == b->own.st_ino;
         snprintf(name, NAME_MAX + 1, "%s", entry);
         return true;
     }
@@ -117,17 +145,18 @@ bool cf_beside_newest(const char *root, const char *const *within, size_t n_with
 {
     char own[NAME_MAX + 1] = "";
     neighbour best = {0}, n = {0};
-    bool found = false, ours = false;
-    if (!beside.parent || strcmp(root, beside.root) != 0) return false;
+    bool found = false, ours = false, self = false;
+    const beside *b = beside_of(root);
+    if (!b) return false;
     for (int pass = 0; pass < 2; pass++) {
         int left = MOST_ENTRIES;
-        rewinddir(beside.parent);
-        while (next_folder(n.name, &ours, &left)) {
-            if (pass == 0 && ours) memcpy(own, n.name, sizeof own);
+        rewinddir(b->parent);
+        while (next_folder(b, n.name, &ours, &self, &left)) {
+            if (pass == 0 && self) memcpy(own, n.name, sizeof own);
             if (pass == 0 || ours) continue;
             bool is_whole = false;
             for (size_t i = 0; i < n_within && !is_whole; i++)
-                is_whole = whole(&n, within[i], marks, n_marks);
+                is_whole = whole(b, &n, within[i], marks, n_marks);
             if (!is_whole) continue;
             n.like = alike(n.name, own);
             n.numbered = last_number(n.name, &n.number);

@@ -198,7 +198,7 @@ return {
       if file.size ~= entry.size then
         file:refuse(
           ("%d bytes, %s says %d"):format(file.size, MANIFEST, entry.size),
-          "it was changed since"
+          "it was changed since; --format safetensors reads what is there, if cut with --salvage"
         )
       end
       local item = entry.path:match("%.distcp$") -- `.metadata` says what is in it
