@@ -15,13 +15,18 @@ local OPTIM = {
   "last_optimizer_state", -- fairseq
 }
 
---- Which tensor a file has first.
+--- Which tensor a file has first; nothing if it has parts of some: then it is a rank's.
 local function first_of(file)
+  local first
   for key, leaf in file:walk() do
-    if TENSORS[class(leaf)] then
-      return key
+    local kind = class(leaf)
+    if kind == "tensor" then
+      first = first or key
+    elseif TENSORS[kind] then
+      return nil
     end
   end
+  return first
 end
 
 --- Files that begin alike are saves of one model, not parts of it: one of them, if a name says
