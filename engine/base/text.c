@@ -232,3 +232,8 @@ int cf_text_distance(const char *a, const char *b)
     }
     return row[m];
 }
+
+const char *cf_article(const char *word)
+{
+    return *word && strchr("aeiouAEIO", *word) ? "an" : strcmp(word, "ndarray") == 0 ? "an" : "a";
+}

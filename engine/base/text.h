@@ -33,6 +33,10 @@ bool cf_text_ok(const cf_text *text, cf_err *err);
 /* Is it UTF-8 without surrogates and overlong forms? The offset of the first bad byte, or size. */
 size_t cf_utf8_valid(const char *s, size_t size);
 
+/* "a" or "an", and both with the word as two arguments of a format: "%s %s". */
+const char *cf_article(const char *word);
+#define CF_A(word) cf_article(word), (word)
+
 bool cf_text_ends(const char *text, const char *suffix);
 
 /* Levenshtein's distance, capped at 99: for "did you mean". */

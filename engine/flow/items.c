@@ -7,6 +7,7 @@
 #include "num.h"
 #include "part.h"
 #include "shape.h"
+#include "text.h"
 
 /* A tensor, or a value, of the table. */
 typedef struct entry {
@@ -88,14 +89,15 @@ static bool sizes(const cf_node *node, const char *what, int64_t out[CF_MOST_DIM
                   cf_err *err)
 {
     if (!node || (node->kind != CF_NODE_TUPLE && node->kind != CF_NODE_LIST))
-        return cf_fail(err, CF_E_TYPE, "the %s is a %s", what, node ? cf_node_class(node) : "none");
+        return cf_fail(err, CF_E_TYPE, "the %s is %s %s", what,
+                       CF_A(node ? cf_node_class(node) : "none"));
     if (node->list->count > CF_MOST_DIMS)
         return cf_fail(err, CF_E_LIMIT, "more than %d dimensions", CF_MOST_DIMS);
     *ndim = (int)node->list->count;
     for (int d = 0; d < *ndim; d++) {
         const cf_node *size = node->list->items[d];
         if (size->kind != CF_NODE_INT)
-            return cf_fail(err, CF_E_TYPE, "the %s holds a %s", what, cf_node_class(size));
+            return cf_fail(err, CF_E_TYPE, "the %s holds %s %s", what, CF_A(cf_node_class(size)));
         out[d] = size->integer;
     }
     return true;
@@ -112,7 +114,8 @@ bool cf_item_decode(const cf_node *decode, bool *zstd, cf_err *err)
     *zstd = false;
     if (!decode || decode->kind == CF_NODE_NONE) return true;
     if (decode->kind != CF_NODE_LIST && decode->kind != CF_NODE_TUPLE)
-        return cf_fail(err, CF_E_TYPE, "the transforms of an item are a %s", cf_node_class(decode));
+        return cf_fail(err, CF_E_TYPE, "the transforms of an item are %s %s",
+                       CF_A(cf_node_class(decode)));
     for (size_t i = 0; i < decode->list->count; i++) {
         const cf_node *name = decode->list->items[i];
         const size_t n = sizeof NAME - 1;
@@ -158,7 +161,7 @@ static bool add_tensor(builder *b, entry *e, const cf_node *what, cf_err *err)
     if (!sizes(field(b, what, CF_ITEM_SHAPE), "shape", shape, &ndim, err)) return false;
     const cf_node *chunks = field(b, what, CF_ITEM_CHUNKS);
     if (chunks->kind != CF_NODE_LIST && chunks->kind != CF_NODE_TUPLE)
-        return cf_fail(err, CF_E_TYPE, "its chunks are a %s", cf_node_class(chunks));
+        return cf_fail(err, CF_E_TYPE, "its chunks are %s %s", CF_A(cf_node_class(chunks)));
     if (!cf_part_declare(part, e->key, strlen(e->key), dtype, ndim, shape, err)) return false;
     e->op = part->count - 1;
     e->chunks = chunks->list;
@@ -169,7 +172,7 @@ static bool add_tensor(builder *b, entry *e, const cf_node *what, cf_err *err)
 static bool add_entry(builder *b, const cf_node *name, const cf_node *what, cf_err *err)
 {
     if (name->kind != CF_NODE_STRING)
-        return cf_fail(err, CF_E_TYPE, "a tensor whose name is a %s", cf_node_class(name));
+        return cf_fail(err, CF_E_TYPE, "a tensor whose name is %s %s", CF_A(cf_node_class(name)));
     uint64_t known;
     if (cf_map_get(&b->names, name->text.at, name->text.length, &known)) return true;
     entry *e = &b->entries[b->count];
@@ -320,8 +323,8 @@ static bool take_path(builder *b, const cf_node *path, cf_err *err)
 {
     if (path && path == b->path) return true;
     if (!path || path->kind != CF_NODE_STRING)
-        return cf_fail(err, CF_E_TYPE, "the path of an item is a %s",
-                       path ? cf_node_class(path) : "none");
+        return cf_fail(err, CF_E_TYPE, "the path of an item is %s %s",
+                       CF_A(path ? cf_node_class(path) : "none"));
     bool fresh;
     const char *text = cf_strndup(&b->scratch, path->text.at, path->text.length);
     uint64_t *n = text ? cf_map_put(&b->paths, text, path->text.length, &fresh) : NULL;
@@ -445,8 +448,8 @@ static bool add_item(builder *b, const cf_node *key, const cf_node *info, cf_err
     uint64_t n;
     bool zstd;
     if (!name || name->kind != CF_NODE_STRING)
-        return cf_fail(err, CF_E_TYPE, "an item whose name is a %s",
-                       name ? cf_node_class(name) : "none");
+        return cf_fail(err, CF_E_TYPE, "an item whose name is %s %s",
+                       CF_A(name ? cf_node_class(name) : "none"));
     entry *e = cf_map_get(&b->names, name->text.at, name->text.length, &n) ? &b->entries[n] : NULL;
     const bool ok = number(field(b, info, CF_ITEM_OFFSET), "offset", &offset, err) &&
                     number(field(b, info, CF_ITEM_LENGTH), "length", &length, err) &&

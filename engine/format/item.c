@@ -5,6 +5,7 @@
 #include <zstd.h>
 
 #include "safetensors.h"
+#include "text.h"
 
 static bool open_root(const cf_span *file, uint64_t at, uint64_t size, cf_reading *r,
                       cf_node **root, bool *blob, cf_err *err)
@@ -41,7 +42,8 @@ bool cf_item_tensor(const cf_span *file, uint64_t at, uint64_t size, const cf_cl
         root = named;
     }
     if (root->kind != CF_NODE_TENSOR)
-        return cf_fail(err, CF_E_TYPE, "the item holds a %s, not a tensor", cf_node_class(root));
+        return cf_fail(err, CF_E_TYPE, "the item holds %s %s, not a tensor",
+                       CF_A(cf_node_class(root)));
     const cf_view *v = root->view;
     char here[256], said[256];
     const bool same = v->ndim == claim->ndim &&

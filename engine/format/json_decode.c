@@ -16,6 +16,7 @@
 #include "json_path.h"
 #include "json_scan.h"
 #include "pickle.h"
+#include "text.h"
 
 typedef struct decoder {
     const cf_json_decoding *from;
@@ -54,7 +55,7 @@ static bool expect(decoder *d, const cf_node *json, cf_kind kind, const char *wh
                    const cf_json_step *at)
 {
     if (json && json->kind == kind) return true;
-    return bad(d, at, "%s expected, not a %s", what, json ? cf_node_class(json) : "nothing");
+    return bad(d, at, "%s expected, not %s %s", what, CF_A(json ? cf_node_class(json) : "nothing"));
 }
 
 static cf_json_step step(const cf_json_step *up, const char *key)

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "text.h"
+
 enum { MOST_PARTS = 4096, MOST_KEY_DEPTH = 64, MOST_KEY_SIZE = 1 << 16 };
 
 cf_node *cf_node_new(cf_arena *arena, cf_kind kind)
@@ -106,7 +108,8 @@ static bool spell(cf_text *out, const cf_node *key, int depth, size_t *parts, cf
         break;
     case CF_NODE_LIST:
     case CF_NODE_DICT:
-    case CF_NODE_ARRAY: return cf_fail(err, CF_E_TYPE, "a %s cannot be a key", cf_node_class(key));
+    case CF_NODE_ARRAY:
+        return cf_fail(err, CF_E_TYPE, "%s %s cannot be a key", CF_A(cf_node_class(key)));
     }
     return cf_text_ok(out, err);
 }

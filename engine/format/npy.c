@@ -86,13 +86,25 @@ static bool shape_of(literal *s, cf_npy *out)
     return true;
 }
 
+/* How long the bracket at `at` is, with what it holds, shown up to `most`. */
+static int bracket(const char *at, const char *end, int most)
+{
+    int depth = 0, n = 0;
+    while (at + n < end && n < most) {
+        const char c = at[n++];
+        depth += (c == '[' || c == '(' || c == '{') - (c == ']' || c == ')' || c == '}');
+        if (!depth) break;
+    }
+    return n;
+}
+
 /* '<f4'. Anything but a text is a record: its fields are shown as they are written. */
 static bool descr_of(literal *s, cf_npy *out)
 {
     const char first = peek(s);
     if (first == '[' || first == '(' || first == '{') {
         cf_err_set(s->err, CF_E_DTYPE, "a numpy array of records, not a tensor: %.*s",
-                   (int)cf_min(s->end - s->at, 80), s->at);
+                   bracket(s->at, s->end, 80), s->at);
         return cf_err_hint(s->err, "save each field as an array of its own");
     }
     cf_string text;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "span.h"
+#include "text.h"
 
 enum {
     MARK = '(',
@@ -264,7 +265,7 @@ static bool append(cf_vm *vm, cf_node *const *items, size_t n, bool to_set, cf_e
         cf_parts *parts = cf_object_own(vm->p->tree, top[0]->object);
         return parts ? add_items(vm, &parts->items, items, n, err) : cf_vm_memory(vm, err);
     }
-    return cf_fail(err, CF_E_TYPE, "items for a %s", cf_node_class(top[0]));
+    return cf_fail(err, CF_E_TYPE, "items for %s %s", CF_A(cf_node_class(top[0])));
 }
 
 /* EMPTY_DICT MARK key value ... SETITEMS BUILD is how writers give an object its fields. Where they
@@ -299,7 +300,7 @@ static bool set_on_top(cf_vm *vm, cf_node *const *items, size_t n, cf_err *err)
         cf_parts *parts = cf_object_own(vm->p->tree, top[0]->object);
         return parts ? set_items(vm, &parts->pairs, items, n, err) : cf_vm_memory(vm, err);
     }
-    return cf_fail(err, CF_E_TYPE, "keys for a %s", cf_node_class(top[0]));
+    return cf_fail(err, CF_E_TYPE, "keys for %s %s", CF_A(cf_node_class(top[0])));
 }
 
 static bool push_dict(cf_vm *vm, cf_node *const *items, size_t n, cf_err *err)
@@ -351,8 +352,8 @@ static bool call(cf_vm *vm, bool extra, cf_err *err)
     CF_TRY(upper(vm, n, &top, err));
     args = top[1];
     if (args->kind != CF_NODE_TUPLE || (extra && top[2]->kind != CF_NODE_DICT))
-        return cf_fail(err, CF_E_TYPE, "arguments that are no tuple, but a %s",
-                       cf_node_class(args->kind == CF_NODE_TUPLE ? top[2] : args));
+        return cf_fail(err, CF_E_TYPE, "arguments that are no tuple, but %s %s",
+                       CF_A(cf_node_class(args->kind == CF_NODE_TUPLE ? top[2] : args)));
     if (extra && top[2]->dict->count) {
         args = cf_node_new(vm->p->tree, CF_NODE_TUPLE);
         if (!args) return cf_vm_memory(vm, err);

@@ -9,6 +9,8 @@
 
 #include "pickle_vm.h"
 
+#include "text.h"
+
 enum { MOST_PATH = 1 << 16 };
 
 cf_node *cf_vm_arg(const cf_node *args, size_t i, cf_kind kind)
@@ -402,8 +404,8 @@ bool cf_vm_call(cf_vm *vm, cf_node *callee, cf_node *args, cf_node **out, cf_err
         return cf_vm_object(vm, callee->object->class, args, out, err);
     CF_TRY(as_class(vm, callee, err));
     if (callee->kind != CF_NODE_GLOBAL)
-        return cf_fail(err, CF_E_CALL_DENIED, "a call of a %s, which is no class",
-                       cf_node_class(callee));
+        return cf_fail(err, CF_E_CALL_DENIED, "a call of %s %s, which is no class",
+                       CF_A(cf_node_class(callee)));
     const cf_name *name = (const cf_name *)callee->global;
     const cf_global *g = callee->global;
     switch (name->model) {
@@ -471,10 +473,11 @@ bool cf_vm_build(cf_vm *vm, cf_node *target, cf_node *state, cf_err *err)
         return !is_array(target->object->class) || cf_vm_array(vm, target, state, err);
     case CF_NODE_DICT: /* OrderedDict's attributes: _metadata of a state dict */
         return state->kind == CF_NODE_DICT ||
-               cf_fail(err, CF_E_TYPE, "a %s as state of a dict", cf_node_class(state));
+               cf_fail(err, CF_E_TYPE, "%s %s as state of a dict", CF_A(cf_node_class(state)));
     case CF_NODE_TENSOR: /* attributes of a Parameter; but in torch, a tuple calls Tensor.set_ */
         return state->kind == CF_NODE_DICT ||
-               cf_fail(err, CF_E_CALL_DENIED, "a %s as state of a tensor", cf_node_class(state));
-    default: return cf_fail(err, CF_E_TYPE, "a state for a %s", cf_node_class(target));
+               cf_fail(err, CF_E_CALL_DENIED, "%s %s as state of a tensor",
+                       CF_A(cf_node_class(state)));
+    default: return cf_fail(err, CF_E_TYPE, "a state for %s %s", CF_A(cf_node_class(target)));
     }
 }

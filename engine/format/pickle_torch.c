@@ -9,6 +9,7 @@
 
 #include "num.h"
 #include "pickle_vm.h"
+#include "text.h"
 
 static bool is_text(const cf_node *node, const char *text)
 {
@@ -21,7 +22,7 @@ static bool whole_number(const cf_node *node, int64_t *out, cf_code kind, cf_err
     if (node->kind == CF_NODE_BIG)
         return cf_fail(err, CF_E_NUMBER, "a size or offset beyond 64 bits");
     if (node->kind != CF_NODE_INT)
-        return cf_fail(err, kind, "a size or offset that is a %s", cf_node_class(node));
+        return cf_fail(err, kind, "a size or offset that is %s %s", CF_A(cf_node_class(node)));
     *out = node->integer;
     return true;
 }
@@ -68,7 +69,7 @@ bool cf_vm_storage(cf_vm *vm, const cf_node *id, cf_node **out, cf_err *err)
 {
     if (!vm->p->storage) return cf_fail(err, CF_E_PERSID, "a persistent id where none can be");
     if (id->kind != CF_NODE_TUPLE || !id->list->count)
-        return cf_fail(err, CF_E_PERSID, "a persistent id that is a %s", cf_node_class(id));
+        return cf_fail(err, CF_E_PERSID, "a persistent id that is %s %s", CF_A(cf_node_class(id)));
     /* Old torch kept the source of a pickled module: ('module', class, file, source). */
     if (is_text(id->list->items[0], "module") && id->list->count == 4 &&
         cf_vm_arg(id, 1, CF_NODE_GLOBAL)) {
@@ -91,7 +92,8 @@ bool cf_vm_storage(cf_vm *vm, const cf_node *id, cf_node **out, cf_err *err)
 bool cf_vm_sizes(const cf_node *node, int64_t out[CF_MOST_DIMS], int *n, cf_err *err)
 {
     if (node->kind != CF_NODE_TUPLE && node->kind != CF_NODE_LIST)
-        return cf_fail(err, CF_E_TYPE, "sizes or strides that are a %s", cf_node_class(node));
+        return cf_fail(err, CF_E_TYPE, "sizes or strides that are %s %s",
+                       CF_A(cf_node_class(node)));
     if (node->list->count > CF_MOST_DIMS)
         return cf_fail(err, CF_E_LIMIT, "a tensor of %zu dimensions, at most %d", node->list->count,
                        CF_MOST_DIMS);

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "text.h"
+
 /* ---- what can be held --------------------------------------------------------------------------
  *
  * Answers are kept for each container of a value, so that shared ones cost no more than their
@@ -336,7 +338,7 @@ static bool put(writing *w, const cf_node *node, int depth)
     case CF_NODE_ARRAY: return put_view(w, node->view);
     case CF_NODE_SCALAR: return put_scalar(w, node, depth);
     case CF_NODE_OBJECT: return put_object(w, node);
-    default: return cf_fail(w->err, CF_E_TYPE, "a %s in a pickle", cf_node_class(node));
+    default: return cf_fail(w->err, CF_E_TYPE, "%s %s in a pickle", CF_A(cf_node_class(node)));
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include "bind.h"
 #include "num.h"
+#include "text.h"
 
 enum { SHOWN = 4096, MOST_NESTED = 32 };
 
@@ -347,7 +348,7 @@ static int64_t size_at(lua_State *L, int index, const cf_list *list, size_t at)
     if (list) {
         const cf_node *item = list->items[at];
         if (item->kind != CF_NODE_INT)
-            cf_raise_code(L, CF_E_TYPE, "a shape holds a %s", cf_node_class(item));
+            cf_raise_code(L, CF_E_TYPE, "a shape holds %s %s", CF_A(cf_node_class(item)));
         return item->integer;
     }
     int whole;
@@ -363,7 +364,7 @@ int cf_check_shape(lua_State *L, int index, int64_t sizes[CF_MOST_DIMS])
     const cf_node *node = cf_test_node(L, index);
     const cf_list *list = node ? sequence(node) : NULL;
     if (node && !list)
-        cf_raise_code(L, CF_E_TYPE, "a %s where a shape should be", cf_node_class(node));
+        cf_raise_code(L, CF_E_TYPE, "%s %s where a shape should be", CF_A(cf_node_class(node)));
     if (!node) luaL_checktype(L, index, LUA_TTABLE);
     const size_t count = list ? list->count : (size_t)luaL_len(L, index);
     if (count > CF_MOST_DIMS)

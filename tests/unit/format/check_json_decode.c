@@ -214,7 +214,7 @@ static const struct {
     {"{\"$int\": \"1x\"}", "", CF_E_JSON},
     {"{\"$int\": \"01\"}", "", CF_E_JSON},
     {"{\"$int\": \"-\"}", "", CF_E_JSON},
-    {"{\"$int\": 1}", "/$int: a string expected, not a integer", CF_E_JSON},
+    {"{\"$int\": 1}", "/$int: a string expected, not an integer", CF_E_JSON},
     {"{\"$float\": \"1.0\"}", "", CF_E_JSON},
     {"{\"$complex\": [1.0]}", "", CF_E_JSON},
     {"{\"$complex\": [1.0, \"x\"]}", "/$complex/1: a float expected", CF_E_JSON},
