@@ -405,7 +405,8 @@ bool cf_catalogue_finish(cf_catalogue *cat, const cf_role *roles, size_t n_roles
             cf_row_in_part(row);
         else
             ok = ok && cf_row_whole(cat, row, &scratch, err);
-        row->broken |= row->hull && row->holed; /* how large it was nobody knows */
+        /* how large it was nobody knows */
+        row->broken |= row->hull && (row->holed || cat->left_out);
         if (!ok) {
             cf_err_in_member(err, row->key);
             ok = taken(cat, row, err);

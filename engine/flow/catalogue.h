@@ -87,6 +87,7 @@ typedef struct cf_catalogue {
     cf_lost *lost; /* what files should hold and do not */
     size_t n_lost, cap_lost;
     bool *was_read;  /* by file of the listing: a part was merged from it */
+    bool left_out;   /* a file could not be read, and the work went on (faults) */
     bool said_world; /* a file said how many ranks wrote it: */
     int64_t world;   /* ranks that wrote it: what files said, else ranks seen */
     int64_t writers; /* so many wrote it together, each piece once; 0: each what it has */

@@ -39,7 +39,8 @@ bool cf_crc_fault(const cf_running *r, uint64_t number, uint32_t crc, cf_err *er
                (unsigned long long)rec->size, crc, r->records.crc[number],
                tensor ? "tensor " : "a record", tensor ? tensor : "");
     cf_err_in_member(err, cf_block_text(b, rec->name));
-    return cf_err_in_file(err, cf_record_path(b, rec));
+    cf_err_in_file(err, cf_record_path(b, rec));
+    return cf_err_hint(err, "`verify` lists all that is damaged, --salvage writes what is whole");
 }
 
 /* All threads' stretches in the first one's list, sorted. */

@@ -439,6 +439,7 @@ static bool read_list(reading *r, const listing *list, int threads, cf_err *err)
         pthread_mutex_init(&r->lock, NULL);
         pthread_cond_init(&r->moved, NULL);
         ok = cf_pool_run(threads, count, file_job, r, err);
+        r->cat->left_out |= r->spoilt > 0;
         if (ok && r->spoilt && r->spoilt == count) ok = false; /* nothing at all could be read */
         if (!ok) *err = r->err; /* the first in order, not the first in time */
         pthread_cond_destroy(&r->moved);

@@ -66,8 +66,11 @@ return {
       note_ranks(dir, out, shard)
     end
     for key, view in pairs(file.root) do
-      if places then
-        out:piece(key, nil, places[key].saved_offsets, view)
+      local place = places and places[key]
+      if place and class(place.saved_offsets) == "list" then
+        out:piece(key, nil, place.saved_offsets, view)
+      elseif places then
+        file:refuse("DCP_SHARDING_INFO has no place for " .. key, nil, "E_META_CONFLICT")
       else
         out:tensor(key, view)
       end
