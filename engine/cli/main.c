@@ -111,7 +111,7 @@ static bool ask_recipe(int argc, char **argv, cf_arena *arena, cf_option **own, 
     }
     ask.plugins = plugins;
     const cf_options o = {.recipe = ask.recipe,
-                          .plugins = {plugins, ask.n_plugins},
+                          .plugins = {.list = plugins, .count = ask.n_plugins},
                           .quiet = true,
                           .no_confine = free};
     cf_reply reply;

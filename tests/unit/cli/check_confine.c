@@ -596,7 +596,7 @@ static bool run(cf_child_job *job, bool free, cf_reply *reply, cf_err *err)
     const cf_options o = {.inputs = inputs,
                           .n_inputs = 1,
                           .n_roots = 1,
-                          .plugins = {plugins, 1},
+                          .plugins = {.list = plugins, .count = 1},
                           .quiet = true,
                           .no_confine = free};
     return cf_child_run(job, NULL, &o, reply, err);
