@@ -86,6 +86,14 @@ class Flags(enum.IntFlag):
     C = 4
 
 
+def by_value(member, protocol):
+    return member.__class__, (member._value_,)
+
+
+for each in (Kind, Text, Flags, Outer.Kind, Outer.Inner.Deep):  # whatever the Python at hand does
+    each.__reduce_ex__ = by_value
+
+
 @foreign("megatron_like.config")
 class Named(enum.Enum):  # as Python 3.11.0 to 3.11.3 write all of them
     FULL_SHARD = 1
