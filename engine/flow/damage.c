@@ -47,13 +47,10 @@ static bool take(cf_damage *d, cf_map *map, const char *key, size_t size, const 
     if (!fresh) return true;
     cf_fault *fault = CF_PUSH(&d->arena, d->faults, d->count, d->cap);
     if (!fault) return false;
-    *fault = (cf_fault){.code = err->code,
-                        .offset = err->offset,
-                        .file = cf_strndup(&d->arena, err->file, strlen(err->file)),
-                        .member = cf_strndup(&d->arena, err->member, strlen(err->member)),
-                        .message = cf_strndup(&d->arena, err->message, strlen(err->message)),
-                        .hint = ""};
-    return fault->file && fault->member && fault->message;
+    *fault = cf_fault_of(&d->arena, err);
+    fault->hint = ""; /* it is of this run, the next one does without */
+    cf_err none;
+    return cf_arena_ok(&d->arena, &none);
 }
 
 static bool is_damage(const cf_damage *d, const cf_err *err)

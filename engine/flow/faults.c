@@ -24,10 +24,20 @@ static bool same(const cf_fault *f, const cf_err *err)
             (f->offset == err->offset && !strcmp(f->message, err->message)));
 }
 
-static const char *keep(cf_faults *f, const char *text)
+static const char *keep(cf_arena *arena, const char *text)
 {
-    const char *copy = cf_strndup(&f->arena, text, strlen(text));
+    const char *copy = cf_strndup(arena, text, strlen(text));
     return copy ? copy : "";
+}
+
+cf_fault cf_fault_of(cf_arena *arena, const cf_err *err)
+{
+    return (cf_fault){.code = err->code,
+                      .offset = err->offset,
+                      .file = keep(arena, err->file),
+                      .member = keep(arena, err->member),
+                      .message = keep(arena, err->message),
+                      .hint = keep(arena, err->hint)};
 }
 
 bool cf_faults_take(cf_faults *f, const cf_err *err)
@@ -40,13 +50,7 @@ bool cf_faults_take(cf_faults *f, const cf_err *err)
     if (!known) f->total++;
     if (!known && f->count < CF_MOST_FAULTS) {
         cf_fault *fault = CF_PUSH(&f->arena, f->list, f->count, f->cap);
-        if (fault)
-            *fault = (cf_fault){.code = err->code,
-                                .offset = err->offset,
-                                .file = keep(f, err->file),
-                                .member = keep(f, err->member),
-                                .message = keep(f, err->message),
-                                .hint = keep(f, err->hint)};
+        if (fault) *fault = cf_fault_of(&f->arena, err);
     }
     pthread_mutex_unlock(&f->lock);
     return true;

@@ -36,6 +36,8 @@ bool cf_faults_take(cf_faults *faults, const cf_err *err);
 /* Holes last, for something else is their cause; then by file, place in it, member: the same list
  * whatever thread found what. */
 void cf_faults_sort(cf_faults *faults);
+/* What an error says, copied; a text that there is no memory for is "", and the arena tells. */
+cf_fault cf_fault_of(cf_arena *arena, const cf_err *err);
 /* A fault as an error again. */
 void cf_fault_error(const cf_fault *fault, cf_err *err);
 
